@@ -83,6 +83,8 @@ def check_entry(
             ours, prefix = ray_llm_config(entry, where, security), None
         if len(findings.problems) == before:
             model = _built(entry, ours, where, findings, prefix)
+    if model and target.local_paths:
+        findings.add(vllm_problems(serve_part, where))
     findings.notes.extend(_unused(entry, where, target))
     findings.notes.extend(closed_routes(entry, security, where))
     return model
@@ -117,8 +119,7 @@ def serve_problems(entry: dict[str, Any], where: str, target: Target) -> list[st
     places = [join(where, [key]) for key in entry]
     reported = tuple(place for place in places if any(line.startswith(place) for line in found))
     whole = value_problems(LLMConfig, entry, where)
-    found += [line for line in whole if not line.startswith(reported)]
-    return found if found or not target.local_paths else vllm_problems(entry, where)
+    return found + [line for line in whole if not line.startswith(reported)]
 
 
 def _built(

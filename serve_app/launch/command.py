@@ -32,7 +32,13 @@ from serve_app.launch.arguments import add_arguments, given_file
 from serve_app.launch.config_file import PORT, write
 from serve_app.launch.first_token import first_token
 from serve_app.launch.joined import Joined, find
-from serve_app.launch.local_cluster import DRAIN, LocalCluster, require_free, use_token
+from serve_app.launch.local_cluster import (
+    DRAIN,
+    LocalCluster,
+    require_free,
+    this_machine,
+    use_token,
+)
 from serve_app.launch.model_config import config_of
 from serve_app.launch.phases import Phases
 from serve_app.launch.removal import remove, wait_gone
@@ -89,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
             on_cpu = bool(args.emulate) or (args.device or _built_for()) == "cpu"
             config = config_of(args, engine, on_cpu=on_cpu)
             write(config, f"# {shlex.join(['brimful', *_shown(sys.argv[1:])])}\n", path)
-        target, early = Target(_environment(joined), local_paths=True), {path: quick_file(path)}
+        target, early = _target(joined, args), {path: quick_file(path)}
         if not sound([path], target, early, named=given is not None):
             return FOUND
         if args.dry_run:
@@ -111,8 +117,13 @@ def _built_for() -> str:
     return "cpu" if is_cpu_build() else "gpu"
 
 
-def _environment(joined: Joined | None) -> Mapping[str, str]:
-    return {**variables(), **os.environ} if joined is None else joined.environment()
+def _target(joined: Joined | None, args: argparse.Namespace) -> Target:
+    if joined is not None:
+        env, there = joined.environment(), joined.nodes
+        return Target(env, local_paths=True, nodes=there, grows=joined.grows)
+    # Where nothing is started, the file may be for another machine.
+    here = None if args.dry_run else [this_machine()]
+    return Target({**variables(), **os.environ}, local_paths=True, nodes=here)
 
 
 def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.ExitStack) -> int:

@@ -253,6 +253,14 @@ def local_cluster(
             os.environ[AUTH_MODE] = before
 
 
+def this_machine() -> dict[str, float]:
+    """What a node that ``ray start`` makes here would have of each resource."""
+    from ray._private.resource_and_label_spec import ResourceAndLabelSpec
+
+    found = ResourceAndLabelSpec().resolve(is_head=True, node_ip_address="127.0.0.1")
+    return dict(found.to_resource_dict())
+
+
 def use_token() -> None:
     """Have a cluster that is started from here ask for the user's token, as `ray start` would.
 
