@@ -34,14 +34,16 @@ from serve_app.launch.first_token import first_token
 from serve_app.launch.joined import Joined, find
 from serve_app.launch.local_cluster import (
     DRAIN,
+    ENDS,
     LocalCluster,
+    end_as_by_ctrl_c,
     require_free,
     this_machine,
     use_token,
 )
 from serve_app.launch.model_config import config_of
 from serve_app.launch.phases import Phases
-from serve_app.launch.removal import remove, wait_gone
+from serve_app.launch.removal import end_unplaced, remove, wait_gone
 from serve_app.launch.running import AWAY_S, ClusterError, describe, starting, wait_reached
 
 __all__ = ["TAKES_MORE", "add_arguments", "run"]
@@ -57,7 +59,6 @@ CALLS = re.compile(r"^(?:Traceback |  File ).*\n(?:[ \t]+.*\n)*", re.MULTILINE)
 SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
 ANYWHERE = ("0.0.0.0", "::", "")
 SECRET = "--(?:hf[-_]token|api[-_]key)"
-ENDED = (signal.SIGTERM, signal.SIGHUP)
 
 Data = dict[str, Any]
 
@@ -128,15 +129,13 @@ def _target(joined: Joined | None, args: argparse.Namespace) -> Target:
 
 def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.ExitStack) -> int:
     clock, own, began = Clock(), None, False
-    for one in ENDED:
-        if signal.getsignal(one) is not signal.SIG_IGN:  # as of `nohup`
-            signal.signal(one, signal.default_int_handler)
+    end_as_by_ctrl_c()
     try:
         if joined is None:
             own = _start(config, folder, exits, clock)
-            cluster, logs = Cluster(own.dashboard_url), own.session_logs
+            cluster, logs, address = Cluster(own.dashboard_url), own.session_logs, own.gcs_address
         else:
-            cluster, logs = _join(joined, clock), joined.logs
+            cluster, logs, address = _join(joined, clock), joined.logs, joined.address
         config = _deployable(config, cluster.applications())
         phases = Phases(logs)
         began = True  # an interrupted request deploys all the same
@@ -150,10 +149,10 @@ def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.
     except Exception:
         if began and own is None:
             with contextlib.suppress(BrimfulError, requests.RequestException):
-                remove(cluster, _names(config))
+                _remove(cluster, _names(config), address)
         raise
     if began:
-        _drain(cluster, _names(config), clock, own)
+        _drain(cluster, _names(config), address, clock, own=own is not None)
     return 0
 
 
@@ -313,7 +312,7 @@ def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None
     stops = (
         "drains, and stops Ray" if own is not None else "drains, and leaves Ray and others alone"
     )
-    print(f"  Ctrl-C {stops}; twice: at once\n", flush=True)
+    print(f"  Ctrl-C or SIGTERM {stops}; twice: at once\n", flush=True)
 
 
 def _has_replica(told: Data) -> bool:
@@ -335,10 +334,16 @@ def _watch(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | Non
         time.sleep(LOOK_S)
 
 
-def _drain(cluster: Cluster, names: list[str], clock: Clock, own: LocalCluster | None) -> None:
+def _remove(cluster: Cluster, names: list[str], address: str) -> None:
+    running = cluster.applications()
+    remove(cluster, names)
+    end_unplaced(cluster, running, names, address)
+
+
+def _drain(cluster: Cluster, names: list[str], address: str, clock: Clock, *, own: bool) -> None:
     """Remove what was deployed, and wait until streams under way have ended."""
     try:
-        remove(cluster, names)
+        _remove(cluster, names, address)
         clock.say("draining: streams under way go on to their end (Ctrl-C: at once)")
         wait_gone(cluster, names, clock.say)
     except KeyboardInterrupt:
@@ -349,7 +354,7 @@ def _drain(cluster: Cluster, names: list[str], clock: Clock, own: LocalCluster |
 
 def _stop(own: LocalCluster, clock: Clock) -> None:
     """End it, whatever is pressed meanwhile."""
-    for one in (signal.SIGINT, *ENDED):
+    for one in (signal.SIGINT, *ENDS):
         signal.signal(one, signal.SIG_IGN)
     clock.say("Ray: stopping")
     own.stop()

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,6 +59,7 @@ SAID = 2000  # characters of Ray's output in an error
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
 LOG_DIR = "--log_dir="  # of Ray's GCS
+ENDS = (signal.SIGTERM, signal.SIGHUP)
 USUAL_PORTS = (6379, 8265, 10001)  # of the GCS, the dashboard, and Ray's clients
 
 
@@ -236,6 +238,7 @@ def local_cluster(
         gpus: likewise; None: those that it finds.
         resources: likewise, of other kinds.
     """
+    end_as_by_ctrl_c()
     logs = logs or Path(tempfile.mkdtemp(prefix="brimful-"))
     cluster = LocalCluster(
         {**ENVIRONMENT, **(environment or {})}, directory or Path.cwd(), logs, cpus, gpus, resources
@@ -251,6 +254,18 @@ def local_cluster(
             os.environ.pop(AUTH_MODE, None)
         else:
             os.environ[AUTH_MODE] = before
+
+
+def end_as_by_ctrl_c() -> None:
+    """Have SIGTERM and SIGHUP end this process as Ctrl-C does, which some shells have it ignore.
+
+    A shell that is not interactive does, of what it starts in the background. Where SIGHUP is
+    ignored (`nohup`), it stays so.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for one in ENDS:
+            if signal.getsignal(one) is not signal.SIG_IGN:
+                signal.signal(one, signal.default_int_handler)
 
 
 def this_machine() -> dict[str, float]:
