@@ -176,7 +176,7 @@ def test_a_cluster_that_is_joined_is_told_what_it_lacks_and_left_alone(
     bare.deploy(other)
     wait_starting(bare, "never")
     assert re.fullmatch(
-        r"removed: console, never, by-hand; .*\nended: batch controller \S+\n"
+        r"removed: console, by-hand, never; .*\nended: batch controller \S+\n"
         r"Ray and Ray Serve run on: .*\n",
         stop(bare),
     )
