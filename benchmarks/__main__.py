@@ -3,6 +3,8 @@
 import sys
 from importlib import import_module
 
+from replicas.server.proxies import go_past
+
 BENCHES = {
     "results": ("results.__main__", "`adaptive` beside static engines, with targets"),
     "rivals": ("rivals.__main__", "`adaptive` beside published schedulers"),
@@ -30,6 +32,7 @@ def main(argv: list[str]) -> int:
         width = max(map(len, BENCHES))
         print(__doc__, *(f"  {n:{width}}  {what}" for n, (_, what) in BENCHES.items()), sep="\n")
         return 0 if name in ("-h", "--help") else 2
+    go_past()
     sys.argv = [f"python -m benchmarks {name}", *rest]
     return import_module(f"benchmarks.{BENCHES[name][0]}").main() or 0
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from controller.errors import BrimfulError
 from controller.version import RELEASE
+from replicas.server.proxies import go_past
 
 ABOUT = "Batches that fill KV memory and keep the latency SLA: show them, explain, check, try."
 
@@ -67,6 +68,7 @@ FAILED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141  # the last two as a shell report
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand: what goes wrong becomes one message and exit status 2."""
     argv = sys.argv[1:] if argv is None else argv
+    go_past()
     try:
         try:
             status = _run(argv)

@@ -12,6 +12,18 @@ DIRECT = Target(env={HA_PROXY: "1", DIRECT_STREAMING: "1"}, local_paths=True)
 APP = ("applications", 0)
 ENTRY = (*APP, "args", "llm_configs", 0)
 
+# A config.json, as small as a model can be: 3 heads, 2,048 tokens.
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 96,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 3,
+    "vocab_size": 64,
+    "max_position_embeddings": 2048,
+    "dtype": "bfloat16",
+}
 ARGS = "applications[0].args"
 PLACE = f"{ARGS}.llm_configs[0]"
 Path = tuple[str | int, ...]

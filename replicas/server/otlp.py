@@ -7,9 +7,14 @@ import os
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as ByGrpc
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as ByHttp
-from opentelemetry.sdk.environment_variables import OTEL_EXPORTER_OTLP_TRACES_PROTOCOL
+from opentelemetry.sdk.environment_variables import (
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
+    OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,
+)
 from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+from replicas.server.proxies import go_past
 
 
 def exporter() -> list[SpanProcessor]:
@@ -18,5 +23,6 @@ def exporter() -> list[SpanProcessor]:
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says where the collector is, and the variable that vLLM too
     goes by how it is spoken to: ``grpc``, or ``http/protobuf``.
     """
+    go_past(os.environ.get(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, ""))
     by_http = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_PROTOCOL) == "http/protobuf"
     return [BatchSpanProcessor(ByHttp() if by_http else ByGrpc())]

@@ -22,6 +22,7 @@ from replicas.server.autoscaling_stats import scaled_by_another
 from replicas.server.door_metrics import DoorMetrics
 from replicas.server.engine_facts import engine_facts
 from replicas.server.metrics import AdmissionMetrics, ReplicaMetrics
+from replicas.server.proxies import go_past
 from replicas.server.startup import REPLICA, gc_paused
 
 with gc_paused():  # these import vLLM
@@ -57,6 +58,7 @@ class BrimfulServer(LLMServer):
 
     async def start(self) -> None:
         REPLICA.ends("imports")
+        go_past(str(self._llm_config.engine_kwargs.get("otlp_traces_endpoint") or ""))
         await super().start()
         REPLICA.ends("engine")
         freeze_gc_heap()  # as vLLM's own server does

@@ -8,6 +8,7 @@ from typing import Any
 import requests
 
 from controller.errors import BrimfulError
+from replicas.server.proxies import go_past
 
 Data = dict[str, Any]
 SETTLED, POLL_S = 2, 1.0  # reads in a row, as a change shows a moment after it was sent
@@ -25,6 +26,7 @@ class Cluster:
     def __init__(self, address: str) -> None:
         from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
 
+        go_past(address)
         try:
             self._client = ServeSubmissionClient(address)
         except (ConnectionError, RuntimeError, ValueError, requests.RequestException) as error:

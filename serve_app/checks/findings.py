@@ -1,6 +1,6 @@
 """What a check hands back, and what it has to know about the place the file is meant for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,11 +30,15 @@ class Target:
         env: the environment of Ray's processes there.
         local_paths: model paths are meant for this machine, so they can be looked for.
         crd: KubeRay's schema of a RayService there; None: the one that is shipped.
+        nodes: what Ray has of each resource on each node there; None: not known.
+        grows: whether an autoscaler adds nodes there.
     """
 
     env: Mapping[str, str]
     local_paths: bool
     crd: Mapping[str, Any] | None = None
+    nodes: Sequence[Mapping[str, float]] | None = None
+    grows: bool = False
 
     @property
     def direct_streaming(self) -> bool:

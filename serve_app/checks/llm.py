@@ -20,6 +20,7 @@ from serve_app.checks.nested import nested_problems
 from serve_app.checks.quick import MAPPINGS, PARSERS
 from serve_app.checks.routes import closed_routes
 from serve_app.checks.values import call_problems, value_problems
+from serve_app.checks.vllm_config import vllm_problems
 from serve_app.config import BLOCKS, classes_of, ray_llm_config
 from serve_app.pd import MODELS, NAME_PREFIX, ROLES, pd_llm_config
 from serve_app.routing.settings import parse_router
@@ -82,6 +83,8 @@ def check_entry(
             ours, prefix = ray_llm_config(entry, where, security), None
         if len(findings.problems) == before:
             model = _built(entry, ours, where, findings, prefix)
+    if model and target.local_paths:
+        findings.add(vllm_problems(serve_part, where))
     findings.notes.extend(_unused(entry, where, target))
     findings.notes.extend(closed_routes(entry, security, where))
     return model

@@ -1,4 +1,5 @@
-"""Can the worker groups of a RayService hold the replicas that its Serve configuration asks for?
+"""Can the nodes of a cluster, or the worker groups of a RayService, hold the replicas that a Serve
+configuration asks for?
 
 Where they cannot, Serve says DEPLOYING and KubeRay adds nothing, for ever.
 """
@@ -14,14 +15,14 @@ from ray.serve.config import AutoscalingConfig
 
 from controller.validation import join
 from serve_app.checks.built import Built, Model
-from serve_app.checks.findings import Findings
+from serve_app.checks.findings import Findings, Target
 
 Resources = dict[str, float]
 SUFFIXES = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 QUANTITY = re.compile(r"([0-9.]+)(m|k|M|G|)")
 UNBOUNDED = 2**31 - 1  # KubeRay's own maxReplicas of a group that names none
 UNKNOWN = math.inf  # a pod without limits: as much as its node has
-# What each node has of itself.
+# What each node has of itself, and no pod's spec says.
 OF_ITSELF = ("node:", "accelerator_type:", "memory", "object_store_memory")
 
 
@@ -30,6 +31,7 @@ class Nodes:
     """Nodes that are alike.
 
     Args:
+        name: of their group; empty: of none.
         most: how many there can be.
         each: what one of them has.
     """
@@ -49,17 +51,53 @@ def check_room(
     Args:
         applications: the place of each, its ``deployments`` and what it comes to.
     """
-    nodes = list(_nodes(cluster))
+    _check(applications, list(_nodes(cluster)), findings, "spec.serveConfigV2", "groups")
+
+
+def check_nodes(
+    applications: list[tuple[str, list[Any], Built]], target: Target, findings: Findings
+) -> None:
+    """Report replicas that the nodes of a cluster that runs can never hold.
+
+    Where an autoscaler adds nodes, each is a note.
+    """
+    if target.nodes is None:
+        return
+    found = Findings()
+    nodes = [Nodes("", 1, dict(one)) for one in target.nodes]
+    _check(applications, nodes, found, "applications", "nodes", of_itself=())
+    if target.grows:
+        findings.notes.extend(f"{one}, until the autoscaler adds to them" for one in found.problems)
+    else:
+        findings.add(found.problems)
+
+
+def _check(
+    applications: list[tuple[str, list[Any], Built]],
+    nodes: list[Nodes],
+    findings: Findings,
+    where: str,
+    them: str,
+    of_itself: tuple[str, ...] = OF_ITSELF,
+) -> None:
+    """See ``check_room``.
+
+    Args:
+        where: the place to name for all applications together.
+        them: what the nodes are called.
+        of_itself: resources that are not known of the nodes.
+    """
     least_of_all: Resources = {}
     single: list[tuple[str, Model, Resources]] = []
     fits = True
     for place, overrides, built in applications:
         for name, model in built.models.items():
             options = _options(model, name, overrides)
-            bundles = _bundles(model, options)
+            bundles = _bundles(options, of_itself)
             if not bundles:
                 continue
-            problem = _too_large(bundles, str(options.get("placement_group_strategy")), nodes)
+            strategy = str(options.get("placement_group_strategy"))
+            problem = _too_large(bundles, strategy, nodes, them)
             if problem:
                 fits = False
                 findings.add([f"{place}: a replica of {name} asks for {problem}"])
@@ -70,13 +108,13 @@ def check_room(
                 single.append((f"{place}: {name}", model, _sum([asked] * (2 - least))))
             for key, amount in asked.items():
                 least_of_all[key] = least_of_all.get(key, 0.0) + least * amount
-            _note_most(f"{place}: {name}", most, asked, nodes, findings)
+            _note_most(f"{place}: {name}", most, asked, nodes, findings, them)
     short = [
         key for key, amount in sorted(least_of_all.items()) if amount > _there(key, nodes) + 1e-6
     ]
     if short and fits:
         told = ", ".join(f"{least_of_all[k]:g} {k} of {_there(k, nodes):g}" for k in short)
-        findings.add([f"spec.serveConfigV2: the replicas at least ask for {told} in all groups"])
+        findings.add([f"{where}: the replicas at least ask for {told} in all {them}"])
     elif fits:
         _note_single(single, least_of_all, nodes, findings)
 
@@ -103,32 +141,37 @@ def _note_single(
 
 
 def _note_most(
-    name: str, most: int, asked: Resources, nodes: list[Nodes], findings: Findings
+    name: str, most: int, asked: Resources, nodes: list[Nodes], findings: Findings, them: str
 ) -> None:
     room = min((_there(k, nodes) / amount for k, amount in asked.items() if amount), default=most)
     if most > room + 1e-6:
         findings.notes.append(
-            f"{name} may have {most} replicas, and the groups have room for {math.floor(room)}"
+            f"{name} may have {most} replicas, and the {them} have room for {math.floor(room)}"
         )
 
 
-def _too_large(bundles: list[Resources], strategy: str, nodes: list[Nodes]) -> str | None:
+def _too_large(
+    bundles: list[Resources], strategy: str, nodes: list[Nodes], them: str
+) -> str | None:
     """What a replica asks for and no node, or not all of them, can give."""
     whole = [_sum(bundles)] if strategy == "STRICT_PACK" else bundles
     for bundle in whole:
         if not any(_holds(one.each, bundle) for one in nodes):
-            return f"{_told(bundle)} on one node; the groups have {_largest(nodes, bundle)}"
+            return f"{_told(bundle)} on one node; the {them} have {_largest(nodes, bundle)}"
     asked = _sum(bundles)
     short = {key: amount for key, amount in asked.items() if amount > _there(key, nodes) + 1e-6}
     if short:
         there = {key: _there(key, nodes) for key in short}
-        return f"{_told(short)}; all groups together can have {_told(there)}"
+        return f"{_told(short)}; all {them} together can have {_told(there)}"
     return None
 
 
 def _largest(nodes: list[Nodes], bundle: Resources) -> str:
-    each = [f"{one.name}: {_told({k: one.each.get(k, 0.0) for k in bundle})}" for one in nodes]
-    return "; ".join(each) or "no node"
+    each = [
+        f"{one.name}: ".removeprefix(": ") + _told({k: one.each.get(k, 0.0) for k in bundle})
+        for one in nodes
+    ]
+    return "; ".join(dict.fromkeys(each)) or "no node"
 
 
 def _holds(node: Resources, bundle: Resources) -> bool:
@@ -165,13 +208,13 @@ def _options(model: Model, name: str, overrides: list[Any]) -> dict[str, Any]:
     return options
 
 
-def _bundles(model: Model, options: Mapping[str, Any]) -> list[Resources]:
+def _bundles(options: Mapping[str, Any], of_itself: tuple[str, ...]) -> list[Resources]:
     listed = options["placement_group_bundles"] or []
     return [
         {
             str(key): float(amount)
             for key, amount in bundle.items()
-            if amount and not str(key).startswith(OF_ITSELF)
+            if amount and not str(key).startswith(of_itself)
         }
         for bundle in listed
     ]

@@ -18,6 +18,7 @@ from serve_app.checks.findings import BUILDER, Findings, Target, builder_of
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import describe
 from serve_app.checks.nested import nested_problems
+from serve_app.checks.room import check_nodes
 from serve_app.checks.scaling import scaling_notes, scaling_problems
 from serve_app.checks.shapes import REFINEMENTS
 from serve_app.checks.theirs import BUILDERS, check_theirs
@@ -72,6 +73,7 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
             built = _check_application(application, place, applications, target, findings)
             overrides = application.get("deployments")
             placed.append((place, overrides if isinstance(overrides, list) else [], built))
+    check_nodes(placed, target, findings)
     return placed
 
 

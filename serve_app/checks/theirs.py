@@ -12,6 +12,7 @@ from serve_app.checks.keys import Fields, fields_of, unknown_keys, without
 from serve_app.checks.llm import serve_problems
 from serve_app.checks.shapes import DEPLOYMENT, ENTRY, REFINEMENTS
 from serve_app.checks.values import value_problems
+from serve_app.checks.vllm_config import vllm_problems
 from serve_app.config import BLOCKS, SECURITY
 
 # Which arguments each takes, and the keys of those with an entry.
@@ -63,7 +64,8 @@ def _entry(entry: Any, where: str, path: str, target: Target, findings: Findings
     unknown = unknown_keys(entry, THEIR_ENTRY, REFINEMENTS)
     findings.add([key.line(where) for key in unknown])
     entry = without(entry, unknown)
-    findings.add(serve_problems(entry, where, target))
+    problems = serve_problems(entry, where, target)
+    findings.add(problems or (vllm_problems(entry, where) if target.local_paths else []))
     return entry
 
 

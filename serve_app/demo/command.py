@@ -209,7 +209,7 @@ def _report(
 def _keep(console: Console, stack: Stack) -> None:
     model = stack.model.name
     console.print(
-        "\nIt stays up until Ctrl-C. Try, in another terminal:\n\n"
+        "\nIt stays up until Ctrl-C or SIGTERM. Try, in another terminal:\n\n"
         f"  curl {stack.base_url}/completions -H 'content-type: application/json' \\\n"
         f"""    -d '{{"model": "{model}", "prompt": "The river", "max_tokens": 16}}'\n\n"""
         "  from openai import OpenAI\n"

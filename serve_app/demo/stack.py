@@ -24,7 +24,7 @@ from serve_app.demo.machine import Machine, suit_processor
 from serve_app.demo.model import DemoModel
 from serve_app.demo.report import Phase, Sample
 from serve_app.demo.tuned import StaticLimits
-from serve_app.launch.local_cluster import LocalCluster, require_free
+from serve_app.launch.local_cluster import LocalCluster, end_as_by_ctrl_c, require_free
 from serve_app.launch.running import ClusterError, wait_reached
 
 CONFIG = shipped("cpu.yaml")
@@ -115,6 +115,7 @@ class Stack:
         wait_reached(self.base_url)
         console.print(f"      running after {time.monotonic() - start_s:.0f} s")
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
+        end_as_by_ctrl_c()  # Ray ends by SIGTERM in a way of its own
         self.controller = wait_controller()
 
     def _deploy(self) -> None:

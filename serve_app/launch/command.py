@@ -17,6 +17,7 @@ from typing import Any
 import requests
 
 from controller.errors import BrimfulError
+from replicas.server.proxies import go_past
 from serve_app import haproxy
 from serve_app.apply.cluster import Cluster, beside
 from serve_app.apply.command import read_config
@@ -25,15 +26,24 @@ from serve_app.checks.command import import_models, quick_file, sound
 from serve_app.checks.console import CONSOLE
 from serve_app.checks.engine_flags import engine_kwargs
 from serve_app.checks.findings import BUILDER, Target, builder_of
+from serve_app.checks.vllm_config import sentence
 from serve_app.environment import is_cpu_build, variables
 from serve_app.launch.arguments import add_arguments, given_file
 from serve_app.launch.config_file import PORT, write
 from serve_app.launch.first_token import first_token
 from serve_app.launch.joined import Joined, find
-from serve_app.launch.local_cluster import DRAIN, LocalCluster, require_free, use_token
+from serve_app.launch.local_cluster import (
+    DRAIN,
+    ENDS,
+    LocalCluster,
+    end_as_by_ctrl_c,
+    require_free,
+    this_machine,
+    use_token,
+)
 from serve_app.launch.model_config import config_of
 from serve_app.launch.phases import Phases
-from serve_app.launch.removal import remove, wait_gone
+from serve_app.launch.removal import end_unplaced, remove, wait_gone
 from serve_app.launch.running import AWAY_S, ClusterError, describe, starting, wait_reached
 
 __all__ = ["TAKES_MORE", "add_arguments", "run"]
@@ -45,10 +55,10 @@ LOOK_S = 5.0
 # this machine's HAProxy is the only one.
 DEREGISTERED = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
 TRACEBACK = "Traceback (most recent call last)"
+CALLS = re.compile(r"^(?:Traceback |  File ).*\n(?:[ \t]+.*\n)*", re.MULTILINE)
 SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
 ANYWHERE = ("0.0.0.0", "::", "")
 SECRET = "--(?:hf[-_]token|api[-_]key)"
-ENDED = (signal.SIGTERM, signal.SIGHUP)
 
 Data = dict[str, Any]
 
@@ -86,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
             on_cpu = bool(args.emulate) or (args.device or _built_for()) == "cpu"
             config = config_of(args, engine, on_cpu=on_cpu)
             write(config, f"# {shlex.join(['brimful', *_shown(sys.argv[1:])])}\n", path)
-        target, early = Target(_environment(joined), local_paths=True), {path: quick_file(path)}
+        target, early = _target(joined, args), {path: quick_file(path)}
         if not sound([path], target, early, named=given is not None):
             return FOUND
         if args.dry_run:
@@ -108,21 +118,24 @@ def _built_for() -> str:
     return "cpu" if is_cpu_build() else "gpu"
 
 
-def _environment(joined: Joined | None) -> Mapping[str, str]:
-    return {**variables(), **os.environ} if joined is None else joined.environment()
+def _target(joined: Joined | None, args: argparse.Namespace) -> Target:
+    if joined is not None:
+        env, there = joined.environment(), joined.nodes
+        return Target(env, local_paths=True, nodes=there, grows=joined.grows)
+    # Where nothing is started, the file may be for another machine.
+    here = None if args.dry_run else [this_machine()]
+    return Target({**variables(), **os.environ}, local_paths=True, nodes=here)
 
 
 def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.ExitStack) -> int:
     clock, own, began = Clock(), None, False
-    for one in ENDED:
-        if signal.getsignal(one) is not signal.SIG_IGN:  # as of `nohup`
-            signal.signal(one, signal.default_int_handler)
+    end_as_by_ctrl_c()
     try:
         if joined is None:
             own = _start(config, folder, exits, clock)
-            cluster, logs = Cluster(own.dashboard_url), own.session_logs
+            cluster, logs, address = Cluster(own.dashboard_url), own.session_logs, own.gcs_address
         else:
-            cluster, logs = _join(joined, clock), joined.logs
+            cluster, logs, address = _join(joined, clock), joined.logs, joined.address
         config = _deployable(config, cluster.applications())
         phases = Phases(logs)
         began = True  # an interrupted request deploys all the same
@@ -136,10 +149,10 @@ def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.
     except Exception:
         if began and own is None:
             with contextlib.suppress(BrimfulError, requests.RequestException):
-                remove(cluster, _names(config))
+                _remove(cluster, _names(config), address)
         raise
     if began:
-        _drain(cluster, _names(config), clock, own)
+        _drain(cluster, _names(config), address, clock, own=own is not None)
     return 0
 
 
@@ -248,11 +261,11 @@ def _wait(
 
 def reason(failure: str, phases: Phases) -> str:
     """Why a replica did not start, without the calls of Ray and vLLM that led there."""
-    lines = failure.splitlines()
     if TRACEBACK not in failure:
         return failure
-    why = phases.causes or lines[-1:]
-    return "\n".join((f"{lines[0]} a replica failed to start", *why, f"more in {phases.logs}"))
+    head = failure.partition("\n")[0]
+    why = phases.causes or [sentence(CALLS.split(failure)[-1])]  # a message may have several lines
+    return "\n".join((f"{head} a replica failed to start", *why, f"more in {phases.logs}"))
 
 
 def _messages(applications: Mapping[str, Data]) -> Iterator[str]:
@@ -272,6 +285,7 @@ def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None
     """Ask each model for a token, and say how to go on."""
     host, port = cluster.http()
     root = f"http://{'127.0.0.1' if host in ANYWHERE else host}:{port}"
+    go_past(root)
     lines = []
     for one in config["applications"]:
         base = root + (one.get("route_prefix", "/") or "").rstrip("/")
@@ -298,7 +312,7 @@ def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None
     stops = (
         "drains, and stops Ray" if own is not None else "drains, and leaves Ray and others alone"
     )
-    print(f"  Ctrl-C {stops}; twice: at once\n", flush=True)
+    print(f"  Ctrl-C or SIGTERM {stops}; twice: at once\n", flush=True)
 
 
 def _has_replica(told: Data) -> bool:
@@ -320,10 +334,16 @@ def _watch(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | Non
         time.sleep(LOOK_S)
 
 
-def _drain(cluster: Cluster, names: list[str], clock: Clock, own: LocalCluster | None) -> None:
+def _remove(cluster: Cluster, names: list[str], address: str) -> None:
+    running = cluster.applications()
+    remove(cluster, names)
+    end_unplaced(cluster, running, names, address)
+
+
+def _drain(cluster: Cluster, names: list[str], address: str, clock: Clock, *, own: bool) -> None:
     """Remove what was deployed, and wait until streams under way have ended."""
     try:
-        remove(cluster, names)
+        _remove(cluster, names, address)
         clock.say("draining: streams under way go on to their end (Ctrl-C: at once)")
         wait_gone(cluster, names, clock.say)
     except KeyboardInterrupt:
@@ -334,7 +354,7 @@ def _drain(cluster: Cluster, names: list[str], clock: Clock, own: LocalCluster |
 
 def _stop(own: LocalCluster, clock: Clock) -> None:
     """End it, whatever is pressed meanwhile."""
-    for one in (signal.SIGINT, *ENDED):
+    for one in (signal.SIGINT, *ENDS):
         signal.signal(one, signal.SIG_IGN)
     clock.say("Ray: stopping")
     own.stop()

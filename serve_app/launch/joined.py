@@ -1,7 +1,8 @@
 """The Ray cluster that there is: where it answers, and how its processes were started."""
 
+import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from serve_app.environment import ON_CPU, STREAMING, variables
 from serve_app.snapshot import connect
 
 ANSWER_S = 30.0
+ALONE = "node_"  # and its id: the kind of a node that no autoscaler has started
 START_OWN = "local"  # Ray's own word for it
 NO_STREAMING = "replicas do not stream to clients, Ray Serve's plain ingress does"
 NO_SECOND_CHANCE = "a request whose replica dies is not sent to another"
@@ -27,11 +29,17 @@ class Joined:
         dashboard: URL of its REST interface.
         logs: Ray's folder of this session on this machine.
         environments: by node, the variables of ``environment.variables`` that its processes have.
+        nodes: what each node has of each resource.
+        grows: whether an autoscaler adds nodes.
+        address: of Ray's head node, as ``find`` was given it.
     """
 
     dashboard: str
     logs: Path
     environments: dict[str, dict[str, str]]
+    nodes: tuple[Mapping[str, float], ...] = ()
+    grows: bool = False
+    address: str = "auto"
 
     def environment(self) -> dict[str, str]:
         """What ``brimful check`` has to go by: variables that every node has."""
@@ -79,9 +87,26 @@ def find(address: str) -> Joined | None:
 
     try:
         logs = Path(worker.global_worker.node.get_logs_dir_path())
-        return Joined(f"http://{worker.get_dashboard_url()}", logs, _environments())
+        dashboard = f"http://{worker.get_dashboard_url()}"
+        nodes = tuple(node["Resources"] for node in ray.nodes() if node["Alive"])
+        return Joined(dashboard, logs, _environments(), nodes, _grows(), address)
     finally:
         ray.shutdown()
+
+
+def _grows() -> bool:
+    """Whether the cluster has an autoscaler that knows kinds of nodes, and does not only look."""
+    import ray
+    from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+    from ray.autoscaler.v2.sdk import get_cluster_status
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    status = get_cluster_status(ray.get_runtime_context().gcs_address)
+    kinds = [node.ray_node_type_name for node in (*status.active_nodes, *status.idle_nodes)]
+    told = _internal_kv_get(DEBUG_AUTOSCALING_STATUS)  # by the autoscaler before that one
+    report = (json.loads(told) if told else {}).get("autoscaler_report") or {}
+    kinds += (report.get("node_type_mapping") or {}).values()
+    return not all(kind.startswith(ALONE) for kind in kinds)
 
 
 def _environments() -> dict[str, dict[str, str]]:

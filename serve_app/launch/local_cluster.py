@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import psutil
 import requests
 
+from replicas.server.proxies import go_past
 from serve_app import haproxy
 from serve_app.environment import ON_CPU, STREAMING
 from serve_app.launch.running import ClusterError, starting
@@ -57,6 +59,7 @@ SAID = 2000  # characters of Ray's output in an error
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
 LOG_DIR = "--log_dir="  # of Ray's GCS
+ENDS = (signal.SIGTERM, signal.SIGHUP)
 USUAL_PORTS = (6379, 8265, 10001)  # of the GCS, the dashboard, and Ray's clients
 
 
@@ -87,6 +90,7 @@ class LocalCluster:
         *,
         usual_ports: bool = False,
     ) -> None:
+        go_past()
         gcs_port, dashboard_port, client_port = _ports(USUAL_PORTS) if usual_ports else _ports()
         self.gcs_address = f"127.0.0.1:{gcs_port}"
         self.dashboard_url = f"http://127.0.0.1:{dashboard_port}"
@@ -234,6 +238,7 @@ def local_cluster(
         gpus: likewise; None: those that it finds.
         resources: likewise, of other kinds.
     """
+    end_as_by_ctrl_c()
     logs = logs or Path(tempfile.mkdtemp(prefix="brimful-"))
     cluster = LocalCluster(
         {**ENVIRONMENT, **(environment or {})}, directory or Path.cwd(), logs, cpus, gpus, resources
@@ -249,6 +254,26 @@ def local_cluster(
             os.environ.pop(AUTH_MODE, None)
         else:
             os.environ[AUTH_MODE] = before
+
+
+def end_as_by_ctrl_c() -> None:
+    """Have SIGTERM and SIGHUP end this process as Ctrl-C does, which some shells have it ignore.
+
+    A shell that is not interactive does, of what it starts in the background. Where SIGHUP is
+    ignored (`nohup`), it stays so.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for one in ENDS:
+            if signal.getsignal(one) is not signal.SIG_IGN:
+                signal.signal(one, signal.default_int_handler)
+
+
+def this_machine() -> dict[str, float]:
+    """What a node that ``ray start`` makes here would have of each resource."""
+    from ray._private.resource_and_label_spec import ResourceAndLabelSpec
+
+    found = ResourceAndLabelSpec().resolve(is_head=True, node_ip_address="127.0.0.1")
+    return dict(found.to_resource_dict())
 
 
 def use_token() -> None:

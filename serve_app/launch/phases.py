@@ -24,7 +24,7 @@ PHASES = (
 
 
 # An exception in one of vLLM's own processes, of which Ray hears only that it ended.
-CAUSE = re.compile(r"^\((?:EngineCore|\w*Worker)\S* pid=\d+\) (?:ERROR .*?\] )?(\w+Error: .*)")
+CAUSE = re.compile(r"^\((?:EngineCore|\w*Worker)\S* pid=\d+\) (?:ERROR .*?\] )?([\w.]+Error: .*)")
 
 
 class Phases:

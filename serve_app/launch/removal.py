@@ -1,12 +1,15 @@
 """Applications that are taken away, and waited for until their streams have ended."""
 
+import contextlib
+import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from controller.errors import BrimfulError
 from serve_app.apply.cluster import Cluster, beside
 from serve_app.launch.running import AWAY_S, describe
+from serve_app.snapshot import connect
 
 POLL_S = 1.0
 
@@ -15,6 +18,52 @@ def remove(cluster: Cluster, names: Collection[str]) -> None:
     """Have Serve end these applications; others, and those deployed from code, stay as they are."""
     others = {name: one for name, one in cluster.applications().items() if name not in names}
     cluster.put({"applications": beside(others, {})})
+
+
+def end_unplaced(
+    cluster: Cluster, running: Mapping[str, Any], names: Collection[str], address: str
+) -> None:
+    """End replicas of these applications that were never placed, once Serve has let go of them.
+
+    Serve asks them to drain, and waits the whole ``graceful_shutdown_timeout_s`` for an answer.
+
+    Args:
+        running: what ran before the applications were removed.
+        address: of Ray's head node.
+
+    Raises:
+        BrimfulError: nothing answers there.
+    """
+    actors = {
+        one["replica_id"]: one["actor_name"]
+        for one in _replicas(running, names)
+        if one["state"] == "STARTING" and not one.get("node_id")
+    }
+    if not actors:
+        return
+    until_s = time.monotonic() + AWAY_S
+    while time.monotonic() < until_s and any(
+        one["replica_id"] in actors and one["state"] != "STOPPING"
+        for one in _replicas(cluster.applications(), names)
+    ):  # else Serve would start others in their place
+        time.sleep(POLL_S)
+    import ray
+
+    before = signal.getsignal(signal.SIGTERM)
+    connect(address)
+    try:
+        for name in actors.values():
+            with contextlib.suppress(ValueError):  # it is gone
+                ray.kill(ray.get_actor(name, namespace="serve"))
+    finally:
+        ray.shutdown()
+        signal.signal(signal.SIGTERM, before)  # Ray has put another in its place
+
+
+def _replicas(running: Mapping[str, Any], names: Collection[str]) -> Iterator[dict[str, Any]]:
+    for name in names:
+        for deployment in running.get(name, {}).get("deployments", {}).values():
+            yield from deployment.get("replicas", [])
 
 
 def wait_gone(

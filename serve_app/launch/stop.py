@@ -11,7 +11,7 @@ from serve_app.checks.batches import BATCHES
 from serve_app.checks.console import CONSOLE
 from serve_app.checks.findings import BUILDER, builder_of
 from serve_app.launch.joined import find
-from serve_app.launch.removal import remove, wait_gone
+from serve_app.launch.removal import end_unplaced, remove, wait_gone
 from serve_app.snapshot import add_address, connect
 
 ANCHOR = "serve_app.anchor:build"  # of lasting workers beside spot ones
@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
         remove(cluster, names)
         if coded := [name for name in names if from_code(running[name])]:
             remove_from_code(coded, args.address)
+        end_unplaced(cluster, running, names, args.address)
         print(f"removed: {', '.join(names)}; streams under way go on to their end")
     if unclear := [name for name in perhaps_ours(running) if name not in names]:
         print(f"left, as it may be Ray's own: {', '.join(unclear)} (its name removes it)")

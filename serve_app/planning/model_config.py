@@ -29,6 +29,8 @@ FAMILIES = frozenset(_KNOWN.split())
 TIED = frozenset(
     ("cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "smollm3", "starcoder2")
 )
+# Words of a repository's name that say how a model was trained further.
+TUNED = ("base", "chat", "hf", "instruct", "it", "pt")
 TEXT = ("text_config", "llm_config", "language_config")  # of models that also see or hear
 CONFIG = "config.json"
 
@@ -50,13 +52,32 @@ def named_models() -> dict[str, Path]:
     return {path.stem: path for path in sorted(shipped("models").glob("*.json"))}
 
 
+def _bare(repository: str) -> list[str]:
+    return [word for word in repository.lower().split("-") if word not in TUNED]
+
+
+def _known(spec: str) -> str:
+    """The name of ours for a model that is named as on the Hugging Face Hub; else what was given.
+
+    Models that were tuned from one another have one shape.
+    """
+    if "/" not in spec or Path(spec).exists():
+        return spec
+    ours = (name for name in named_models() if _bare(repository(name)) == _bare(spec))
+    return next(ours, spec)
+
+
 def load_model(spec: str) -> ModelShape:
-    """The model that a word on the command line names: a name, a config.json, its folder.
+    """The model that a word on the command line names.
+
+    Args:
+        spec: a name, also the Hugging Face Hub's; a config.json; its folder.
 
     Raises:
         ConfigError: nothing has that name, or a key is missing, wrong or not known.
     """
     named = named_models()
+    spec = _known(spec)
     if spec in named:
         path = named[spec]
         return read_shape(Fields(read_json(path, NamedModel).config, spec), spec)

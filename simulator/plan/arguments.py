@@ -19,7 +19,9 @@ MOST_LEN = 100_000_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = ABOUT
     parser.add_argument(
-        "model", metavar="MODEL", help="a config.json, its folder, or a name (configs/models)"
+        "model",
+        metavar="MODEL",
+        help="a config.json, its folder, or a name (configs/models, or of these the Hub's)",
     )
     _hardware(parser)
     _demand(parser)

@@ -60,9 +60,9 @@ class Serving:
             time.sleep(0.5)
         raise AssertionError(f"never {text!r}: {self.log.read_text()}")
 
-    def end(self) -> int:
-        """Ctrl-C; its exit status."""
-        self.process.send_signal(signal.SIGINT)
+    def end(self, by: signal.Signals = signal.SIGINT) -> int:
+        """Ctrl-C, or the like; its exit status."""
+        self.process.send_signal(by)
         return self.process.wait(STOP_S)
 
     def left(self) -> list[str]:
@@ -105,7 +105,9 @@ def test_one_command_to_the_first_token_and_ctrl_c_leaves_nothing(
     kept = tmp_path / "kept.yaml"
     flags = ("--itl-ms", "500", "--port", str(PORT), "--write", str(kept), "--address", "local")
     vllms = ("--max-model-len", "2k", "--max-num-seqs", "16")
-    with serving(tmp_path / "log", str(model_path), *flags, *vllms) as run:
+    # The user's proxy knows nothing of this machine.
+    proxies = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+    with serving(tmp_path / "log", str(model_path), *flags, *vllms, **proxies) as run:
         said = run.wait("twice: at once")
         assert re.search(r"weights: loading\n", said)
         assert re.search(r"warm-up: engine ready", said)
@@ -166,17 +168,41 @@ def test_a_cluster_that_is_joined_is_told_what_it_lacks_and_left_alone(
         with second as refused:
             assert refused.process.wait(START_S) == 2
             assert "application 'llm' runs in this cluster already" in refused.log.read_text()
-        assert run.end() == 0
+        assert run.end(signal.SIGTERM) == 0
     assert set(bare.applications()) == {"console"}
     assert not bare.ended
     deploy_from_code(bare)
+    other.write_text(yaml.safe_dump({**config, "applications": [console, never_placed(console)]}))
+    bare.deploy(other)
+    wait_starting(bare, "never")
     assert re.fullmatch(
-        r"removed: console, by-hand; .*\nended: batch controller \S+\n"
+        r"removed: console, by-hand, never; .*\nended: batch controller \S+\n"
         r"Ray and Ray Serve run on: .*\n",
         stop(bare),
     )
     assert bare.applications() == {}
     assert stop(bare).startswith("Ray and Ray Serve run on")  # the controller is gone
+
+
+def never_placed(console: dict[str, Any]) -> dict[str, Any]:
+    """An application whose replica waits for a resource that no node has, and would drain long."""
+    options = {
+        "name": "Console",
+        "ray_actor_options": {"resources": {"nowhere": 1}},
+        "graceful_shutdown_timeout_s": 1800,
+    }
+    return {**console, "name": "never", "route_prefix": "/never", "deployments": [options]}
+
+
+def wait_starting(cluster: LocalCluster, name: str) -> None:
+    """Return once Serve has made the replica of an application."""
+    until_s = time.monotonic() + START_S
+    while time.monotonic() < until_s:
+        deployments = cluster.applications().get(name, {}).get("deployments", {})
+        if any(one["replicas"] for one in deployments.values()):
+            return
+        time.sleep(0.5)
+    raise AssertionError(f"no replica of {name}")
 
 
 def deploy_from_code(cluster: LocalCluster) -> None:
@@ -193,4 +219,5 @@ def deploy_from_code(cluster: LocalCluster) -> None:
 def stop(cluster: LocalCluster) -> str:
     """What ``brimful stop`` says."""
     command = [sys.executable, "-m", "serve_app.cli", "stop", "--address", cluster.gcs_address]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=STOP_S)
+    return done.stdout

@@ -23,6 +23,15 @@ def check(tmp_path: Path, quick_pickle: None):
 
 
 @pytest.fixture
+def dead_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's proxy for everything, which does not answer."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "corp.example")  # set, so that it is put back
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+
+@pytest.fixture
 def service() -> dict[str, Any]:
     """The RayService of k8s/base."""
     return shipped()

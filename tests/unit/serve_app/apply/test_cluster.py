@@ -120,6 +120,11 @@ def test_an_sla_is_sent_beside_the_args_that_run(apply: Apply) -> None:
     assert one["deployments"][0]["user_config"]["batching"]["sla"]["itl_ms"] == 80
 
 
+def test_the_users_proxy_is_not_asked_for_the_dashboard(apply: Apply, dead_proxy: None) -> None:
+    status, _, _, sent = apply()
+    assert (status, len(sent)) == (0, 1)
+
+
 def test_on_a_cluster_of_kuberays_nothing_is_sent(apply: Apply) -> None:
     status, out, _, sent = apply(group="headgroup")
     assert (status, sent) == (0, [])

@@ -11,7 +11,7 @@ import yaml
 from serve_app.checks.command import check_file, quick_file
 from serve_app.cli import main
 from serve_app.haproxy import FORWARD_BODY
-from tests.serve_configs import ARGS, DIRECT, HERE, PLACE, config, having, put, unknown
+from tests.serve_configs import ARGS, DIRECT, HERE, LLAMA, PLACE, config, having, put, unknown
 
 ROOT = Path(__file__).parents[4]
 DRAIN = unknown(f"{PLACE}.scaling", "drain", "drain_s")
@@ -116,7 +116,7 @@ def test_the_shipped_configs_pass(tmp_path, monkeypatch, capsys):
     # cpu.yaml names a model that `brimful demo` makes before it deploys.
     model = tmp_path / ".cache" / "tiny-llama"
     model.mkdir(parents=True)
-    (model / "config.json").write_text("{}")
+    (model / "config.json").write_text(json.dumps(LLAMA))
     monkeypatch.chdir(tmp_path)
     for name, value in DIRECT.env.items():
         monkeypatch.setenv(name, value)

@@ -1,5 +1,7 @@
 """``brimful serve``: what is deployed beside what runs, and what nobody is to read or miss."""
 
+import signal
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -24,6 +26,25 @@ def test_applications_without_a_route_are_beside_each_other() -> None:
 def test_a_name_or_a_route_that_is_taken_is_refused(name: str, route: str) -> None:
     with pytest.raises(ClusterError, match="'llm' runs in this cluster already, at /"):
         command._deployable(deploying(name, route), RUNNING)
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP])
+def test_what_a_shell_has_ignore_ctrl_c_ends_by_other_signals(by: signal.Signals) -> None:
+    script = (
+        "import signal\n"
+        "from serve_app.launch.local_cluster import end_as_by_ctrl_c\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "end_as_by_ctrl_c()\n"
+        "try:\n  print('up', flush=True)\n  signal.pause()\n"
+        "except KeyboardInterrupt:\n  print('stopped')\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        process.send_signal(by)
+        assert process.stdout.read() == "stopped\n"
 
 
 def test_ray_is_stopped_though_nobody_reads_what_is_said(monkeypatch) -> None:

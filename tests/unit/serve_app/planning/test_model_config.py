@@ -201,8 +201,25 @@ def test_a_folder_and_its_file_are_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
+        ("google/gemma-3-27b-pt", "gemma-3-27b"),
+        ("mistralai/Mistral-Small-24B-Base-2501", "mistral-small-24b"),
+    ],
+)
+def test_the_hubs_name_of_a_known_model_is_taken(spec: str, name: str) -> None:
+    assert load_model(spec) == load_model(name)
+
+
+@pytest.mark.parametrize(
     ("spec", "told"),
     [
+        # Of another length, or of somebody else.
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "did you mean|allowed"),
+        ("acme/Llama-3.1-8B", "unknown key"),
         ("nope", "unknown key 'nope'"),
         ("/nowhere/config.json", "no such file or folder"),
         ("llama-3.1-8c", "did you mean 'llama-3.1-8b'"),
