@@ -26,10 +26,10 @@ from starlette.responses import Response
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 
 from controller.validation import shown
-from replicas.admission.answers import TYPES, no_replica
+from replicas.admission import answers
+from replicas.admission.answers import SERVER_ERROR, no_replica
 from replicas.admission.asgi import App, Message, Receive, Send
 
-SERVER_ERROR = 500
 # A replica died, or as many wait for one as may.
 GONE = (RayError, BackPressureError, DeploymentUnavailableError)
 RAW = (ValueError, TypeError, OverflowError)  # which vLLM takes for the client's
@@ -125,7 +125,7 @@ def _answer(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    kind = kind or TYPES.get(status) or ("server_error" if status >= SERVER_ERROR else TYPES[400])
+    kind = kind or answers.kind(status)
     error = {"message": message, "type": kind, "param": param, "code": status}
     body = json.dumps({"error": error})
     headers = {"content-type": "application/json", **(headers or {})}
