@@ -7,6 +7,8 @@ every reload. It changes what Ray wrote in some places and becomes HAProxy:
 - a router that was not reached is left alone for ``LEFT_ALONE_S``: HAProxy takes 3 s to see it;
 - a request's body is waited for as far as it fits into the buffer: only what HAProxy holds whole
   can it send to a second replica;
+- a client's deadline to the first token comes under a name that Ray does not take for the whole
+  answer's;
 - an answer of HAProxy's own is one that OpenAI's and Anthropic's clients understand, and repeat
   where that helps: while no application is up it is a 503;
 - its statistics and metrics are for this machine alone, and its admin socket for this user.
@@ -40,6 +42,13 @@ ROUTER_FAILED = re.compile(
 NO_ROUTE = re.compile(r"^( *)http-request return status 404 .*Path .*not found.*\n", re.M)
 ROUTES = "    # Static routing based on path prefixes"
 WAIT = "    http-request wait-for-body time 60s if METH_POST\n"
+# Ray cuts an answer by the first name; replicas know both (``replicas.admission.asked``).
+TIMEOUT = "x-request-timeout-seconds"
+DEADLINE = (
+    f"    http-request set-header x-first-token-timeout-seconds %[req.fhdr({TIMEOUT})]"
+    f" if {{ req.fhdr({TIMEOUT}) -m found }}\n"
+    f"    http-request del-header {TIMEOUT}\n"
+)
 DEFAULTS = re.compile(r"^defaults\n    mode http\n", re.M)
 ERROR_FILE = re.compile(r"^( *)errorfile (502|503|504) .*\n", re.M)
 # In the Lua script that asks the router: by whom it is called, and what stands before it.
@@ -167,7 +176,7 @@ def changed(
     )
     ours = STATUS_BIND.sub(rf"\1\n\g<2>{status_host}:", ours)
     ours = ADMIN_MODE.sub(r"\1 mode 600 ", ours)
-    ours = ours.replace(ROUTES, WAIT + ROUTES, 1)
+    ours = ours.replace(ROUTES, WAIT + DEADLINE + ROUTES, 1)
     # Without this rule the request goes to the replica with the fewest open, as without a router.
     return ours if router_needed else ROUTER_FAILED.sub("", ours)
 

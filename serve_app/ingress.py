@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from controller.errors import BrimfulError, ConfigError
 from controller.metrics import AUTO_MODEL, CONFIG_REFUSED
-from replicas.admission.answers import HEADERS
+from replicas.admission.answers import HEADERS, SERVER_ERROR, Answer
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.messages import MessagesMiddleware
@@ -31,13 +31,14 @@ from replicas.door.settings import parse_security
 from replicas.engine.settings import live_security
 from replicas.server.door_metrics import DoorMetrics
 from replicas.server.last_words import LastWords, LastWordsMiddleware, before_shutdown, error_frame
-from replicas.workarounds.plain_errors import SERVER_ERROR, RefusalError, answer_errors
+from replicas.workarounds.plain_errors import RefusalError, answer_errors
 from serve_app.auto_model import AutoModel, Places, RequestFacts, choose, places_of
 from serve_app.config import DRAIN_TIMEOUT_S
 from serve_app.snapshot import read_snapshot, replicas_of
 
 logger = logging.getLogger("ray.serve")
 
+FAILED = "the replica that served this request failed"
 MODEL_HEADER = "x-brimful-model"
 PLACES_EVERY_S, PLACES_ANSWER_S = 1.0, 3.0
 
@@ -76,6 +77,7 @@ class AdmissionIngress(OpenAiIngress):
             self._watching = asyncio.create_task(self._watch_places())
         words = LastWords()
         before_shutdown(words.drain)
+        await words.clocks.replace_rays()
         self.app.add_middleware(LastWordsMiddleware, words=words)
         self.app.add_middleware(DoorMiddleware, door=self._door)
         self.app.add_middleware(MessagesMiddleware)  # outside of all others
@@ -153,7 +155,7 @@ class AdmissionIngress(OpenAiIngress):
             if not streams:
                 raise
             logger.exception("A stream ended without its last token.")
-            yield error_frame(SERVER_ERROR, "the replica that served this request failed").decode()
+            yield error_frame(Answer(SERVER_ERROR, "engine_failed", FAILED)).decode()
 
 
 async def _healthy() -> Response:

@@ -39,8 +39,9 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
     "admission": (
         AdmissionConfig,
         "Which requests may wait, in an entry. `longest_wait_s` changes while replicas run. A"
-        " client's own `x-request-timeout-seconds` is kept to in any case. Without an SLA nothing"
-        " is refused ([why](decisions/0038-a-bound-on-the-wait.md)).",
+        " client's own [deadline](agents.md#deadlines) to the first token is kept to. Without this"
+        " block, classes and an SLA nothing is refused, for a deadline neither"
+        " ([why](decisions/0038-a-bound-on-the-wait.md)).",
     ),
     "scaling": (
         ScalingConfig,

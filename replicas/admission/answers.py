@@ -23,6 +23,7 @@ Reason = Literal[
     "wrong_key",
     "key_busy",
     "no_replica",
+    "request_timeout",
 ]
 STATUS: dict[Reason, int] = {
     "queue_full": 429,
@@ -45,13 +46,20 @@ TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    408: "timeout_error",
     429: "rate_limit_error",
     503: "service_unavailable",
 }
+SERVER_ERROR = 500
 LONGEST_RETRY_S = 120.0  # what OpenAI's client waits at most
 LEAST_RETRY_S = 0.5
 HEADERS = "brimful_headers"  # of Ray Serve LLM's ErrorInfo: those of the answer that it carries
 JITTER = 0.5  # of the time to wait, on top of it
+
+
+def kind(status: int) -> str:
+    """The type of an error in OpenAI's API."""
+    return TYPES.get(status, "server_error" if status >= SERVER_ERROR else TYPES[400])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +95,11 @@ class Answer:
 
 
 def error_body(
-    status: int, message: str, param: str | None = None, kind: str | None = None
+    status: int, message: str, param: str | None = None, kind_: str | None = None
 ) -> dict[str, Any]:
-    """An error as OpenAI's API has it; ``kind``: where it is not the status' own."""
-    kind = kind or TYPES.get(status) or ("server_error" if status >= 500 else TYPES[400])
-    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+    """An error as OpenAI's API has it; ``kind_``: if it is not the status' own."""
+    name = kind_ or kind(status)
+    return {"error": {"message": message, "type": name, "param": param, "code": status}}
 
 
 class RefusedError(BrimfulError):
@@ -138,6 +146,11 @@ def no_replica(message: str, jitter: float) -> Answer:
     """
     wait_s = LEAST_RETRY_S * (1 + JITTER * jitter)
     return Answer(503, "no_replica", message, retry_s=wait_s)
+
+
+def cut(message: str) -> Answer:
+    """The answer to a request that a clock ends: sent again, it would take as long."""
+    return Answer(408, "request_timeout", message, more=(("x-should-retry", "false"),))
 
 
 def bad_request(param: str, message: str, status: int = 400) -> Answer:

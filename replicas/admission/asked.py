@@ -23,7 +23,10 @@ from controller.errors import BrimfulError
 
 TIER = "service_tier"
 OBJECTIVE = "x-llm-d-inference-objective"
+# A deadline to the first token. Ray Serve takes the first name for the whole answer, so HAProxy
+# passes it on by the second one (``serve_app.haproxy``).
 TIMEOUT = "x-request-timeout-seconds"
+DEADLINE = "x-first-token-timeout-seconds"
 PRIORITY = "priority"
 PROMPT = "prompt"
 # From the door: the classes that the client's key may name, the first of which is its own.
@@ -213,7 +216,7 @@ def _in_range(param: str, said: Any, value: int | None) -> int:
 
 
 def _timeout_s(headers: Mapping[str, str]) -> float | None:
-    said = headers.get(TIMEOUT)
+    said = headers.get(DEADLINE, headers.get(TIMEOUT))
     if said is None:
         return None
     try:
@@ -223,7 +226,8 @@ def _timeout_s(headers: Mapping[str, str]) -> float | None:
     if not 0 < value <= LONGEST_TIMEOUT_S:
         raise BadRequestError(
             TIMEOUT,
-            f"{_shown(said)} is not allowed: seconds, above 0 and up to {LONGEST_TIMEOUT_S:g}",
+            f"{_shown(said)} is not allowed: seconds to the first token, above 0 and up to"
+            f" {LONGEST_TIMEOUT_S:g}",
         )
     return value
 

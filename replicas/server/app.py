@@ -45,7 +45,7 @@ def guard_app(
     if tracing is not None:
         _add_middleware_to_built_app(app, TracingMiddleware, tracing=tracing)
     _add_middleware_to_built_app(app, DoorMiddleware, door=door)
+    _add_middleware_to_built_app(app, DisconnectMiddleware)
     _add_middleware_to_built_app(app, LastWordsMiddleware, words=words)
     _add_middleware_to_built_app(app, MessagesMiddleware)
     _add_middleware_to_built_app(app, LeavingMiddleware, tokens=leaving)
-    _add_middleware_to_built_app(app, DisconnectMiddleware)

@@ -163,6 +163,7 @@ class BrimfulServer(LLMServer):
         app = await super().__serve_build_asgi_app__()
         words = LastWords()
         before_shutdown(words.drain)
+        await words.clocks.replace_rays()
         client = self.engine._engine_client
         before = self._door, words, self._leaving
         guard_app(app, client, *before, gate=self._gate, tracing=self._tracing)

@@ -16,7 +16,7 @@ ENDS_BY_ITSELF_S = 1.0  # after which an app that did not listen, or still sends
 
 
 class DisconnectMiddleware:
-    """ASGI middleware, outside of all others: a request that is cancelled hears of a disconnect.
+    """ASGI middleware, outside of what computes: a request that is cancelled hears of a disconnect.
 
     The app is then given a second to end by itself; what it still sends reaches nobody.
     """

@@ -31,10 +31,9 @@ from starlette.responses import Response
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 
 from controller.validation import shown
-from replicas.admission.answers import error_body, no_replica
+from replicas.admission.answers import SERVER_ERROR, error_body, no_replica
 from replicas.admission.asgi import App, Message, Receive, Send
 
-SERVER_ERROR = 500
 # A replica died, or as many wait for one as may.
 GONE = (RayError, BackPressureError, DeploymentUnavailableError)
 RAW = (ValueError, TypeError, OverflowError)  # which vLLM takes for the client's

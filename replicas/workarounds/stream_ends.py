@@ -10,11 +10,12 @@ from typing import Any
 
 from vllm.exceptions import GenerationError
 
+from replicas.admission.answers import SERVER_ERROR, kind
 from replicas.admission.asgi import App, Message, Receive, Send
 
 PATH = "/responses"
 STREAM = b"text/event-stream"
-SERVER_ERROR = 500
+FAILED = "Internal server error"  # of which a client is told nothing
 
 _reasons: ContextVar[list[GenerationError] | None] = ContextVar("brimful_reasons", default=None)
 
@@ -56,18 +57,19 @@ class StreamEndMiddleware:
             if not streams:
                 raise
             known = reasons[0] if reasons else None
-            await send({"type": "http.response.body", "body": last_event(known, events)})
+            status = SERVER_ERROR if known is None else int(known.status_code)
+            said = FAILED if known is None else str(known)
+            await send({"type": "http.response.body", "body": last_event(status, said, events)})
             if known is None:  # for the log
                 raise
 
 
-def last_event(error: GenerationError | None, number: int) -> bytes:
-    """OpenAI's event for it; None: one of which a client is told nothing."""
-    event = {
-        "type": "error",
-        "sequence_number": number,
-        "code": str(int(SERVER_ERROR if error is None else error.status_code)),
-        "message": "Internal server error" if error is None else str(error),
-        "param": None,
-    }
+def last_event(status: int, message: str, number: int) -> bytes:
+    """An error as OpenAI's event.
+
+    Its reference has the fields at the top; its API sends them in ``error``, by which its clients
+    raise.
+    """
+    error = {"type": kind(status), "code": str(status), "message": message, "param": None}
+    event = {**error, "type": "error", "sequence_number": number, "error": error}
     return b"event: error\ndata: " + json.dumps(event).encode() + b"\n\n"

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from openai import APIStatusError, AsyncOpenAI
+from openai import APIError, APIStatusError, AsyncOpenAI
 
 from serve_app.demo.client import Ask, prompts, send
 from serve_app.demo.tiny_model import make_tiny_model
@@ -70,12 +70,14 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(
         turned_away = await turned_away_by_the_ingress()
         malformed = await malformed_at_the_ingress()
         chosen = await chosen_by_the_ingress()
+        cut = await cut_by_rays_proxy()
         await one_trace(collector)
     assert [a.error or a.status for a in answers["a"] + answers["b"] if not a.whole] == []
     assert [a.tokens for a in answers["b"]] == [12] * 12
     assert [a.text for a in answers["a"]] == [a.text for a in answers["b"]]
     assert refusals == ["gold", "gold", 400, 400, 503, 503]
     assert turned_away == [401, 401, 200, 404, 405, 403, 400]
+    assert "1 s that it has by x-request-timeout-seconds, which Ray Serve's proxy" in cut
     assert chosen == ["tiny-a", "tiny-b", "tiny-a", "tiny-b"]
     assert malformed == ["prompt", "messages", "content-type", "content-type", "messages", "body"]
 
@@ -105,6 +107,16 @@ async def idle_one(client: httpx.AsyncClient) -> str:
     ask = {"model": "auto", "max_tokens": 2, "prompt": "a"}
     answer = await client.post("/completions", json=ask, headers={"x-try": "idle"})
     return answer.headers["x-brimful-model"]
+
+
+async def cut_by_rays_proxy() -> str:
+    """What a stream ends with whose time, by the proxy's reading of a header, is over."""
+    client = AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=ALL, max_retries=0)
+    ask = {"model": "tiny-b", "prompt": "a river", "max_tokens": 480, "stream": True}
+    more = {"extra_headers": {"x-request-timeout-seconds": "1"}, "extra_body": {"ignore_eos": True}}
+    with pytest.raises(APIError) as ended:
+        _ = [chunk async for chunk in await client.completions.create(**ask, **more)]
+    return str(ended.value)
 
 
 async def one_trace(collector: Collector) -> None:

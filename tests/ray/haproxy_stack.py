@@ -27,11 +27,13 @@ class Server:
 
     Attributes:
         asked: how many there were.
+        head: of the last one, in lower case.
         does: ``answers``; ``dies`` without a byte; ``breaks`` after the first event of a stream.
     """
 
     def __init__(self, port: int, does: str = "answers") -> None:
         self.port, self.does, self.asked = port, does, 0
+        self.head = ""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -43,6 +45,7 @@ class Server:
                 length = int(head.partition("content-length:")[2].partition("\r\n")[0])
                 await reader.readexactly(length)
                 self.asked += 1
+                self.head = head
                 if self.does == "answers":
                     writer.write(_response(COMPLETION))
                     continue
@@ -86,11 +89,13 @@ class Stack:
     def configuration(self) -> str:
         return (self.folder / "haproxy.cfg").read_text()
 
-    async def post(self, size: int = 10) -> tuple[int, aiohttp.typedefs.LooseHeaders]:
+    async def post(
+        self, size: int = 10, headers: dict[str, str] | None = None
+    ) -> tuple[int, aiohttp.typedefs.LooseHeaders]:
         body = b"x" * size
         async with (
             aiohttp.ClientSession() as session,
-            session.post(f"{self.url}/v1/completions", data=body) as answer,
+            session.post(f"{self.url}/v1/completions", data=body, headers=headers) as answer,
         ):
             await answer.read()
             return answer.status, answer.headers

@@ -107,6 +107,15 @@ async def test_without_our_command_ray_answers_503_for_its_router(start):
     assert "brimful" not in stack.configuration
 
 
+@pytest.mark.parametrize("name", ["x-request-timeout-seconds", "x-first-token-timeout-seconds"])
+async def test_a_deadline_reaches_a_replica_under_a_name_that_ray_does_not_read(start, name):
+    stack = await start("answers", router="dies")
+    assert (await stack.post(headers={name: "3"}))[0] == 200
+    (replica,) = stack.replicas
+    assert "\r\nx-first-token-timeout-seconds: 3\r\n" in replica.head
+    assert "x-request-timeout-seconds" not in replica.head
+
+
 async def refused(stack: Stack) -> APIStatusError:
     """What a stock client makes of the refusal."""
     async with stack.client(retries=0) as client:

@@ -9,7 +9,7 @@ import anthropic
 import pytest
 import ray
 import requests
-from openai import APIStatusError, AsyncOpenAI, RateLimitError
+from openai import APIError, APIStatusError, AsyncOpenAI, RateLimitError
 
 from controller.records import ReplicaReport
 from serve_app.launch.local_cluster import LocalCluster
@@ -219,6 +219,47 @@ async def test_one_trace_leads_from_the_clients_header_to_vllms_span(client, col
     assert said["brimful.replica"] in replicas("overload")
     assert said["brimful.queue_s"] == vllms.attributes["gen_ai.latency.time_in_queue"]
     assert "a river" not in str(list(spans.values()))
+
+
+# --- clocks: an answer takes 30 ms a token and more
+
+LONG: Any = {"extra_body": {"ignore_eos": True, "service_tier": "gold"}}
+
+
+async def test_a_deadline_to_the_first_token_cuts_no_stream(client):
+    async def tokens(**headers: str) -> int:
+        stream = await complete(client, 140, stream=True, extra_headers=headers, **LONG)
+        return len([chunk async for chunk in stream])
+
+    deadline = {"x-request-timeout-seconds": "3"}
+    for _ in range(5):  # as many at once as begin at once
+        whole = await asyncio.gather(*(tokens(**deadline) for _ in range(SLOTS)))
+        assert whole == [140] * SLOTS
+
+
+async def test_an_answer_that_a_clock_ends_is_an_error_of_both_clients(deploy, model_path, client):
+    deploy(overloaded(model_path, security={"extra_paths": ["POST /v1/messages"]}))
+    # As Envoy tells its route's timeout; ``http_options.request_timeout_s`` is the whole cluster's.
+    clock = {"extra_headers": {"x-envoy-expected-rq-timeout-ms": "3000"}}
+    chat: Any = {"model": "tiny-overload", "messages": [{"role": "user", "content": "a river"}]}
+    chat |= {"stream": True}
+
+    async def told(call: Any) -> str:
+        with pytest.raises((APIError, anthropic.APIStatusError)) as raised:
+            _ = [event async for event in await call]
+        return str(raised.value)
+
+    async with anthropic.AsyncAnthropic(base_url=ROOT, api_key="-", max_retries=0) as claude:
+        for _ in range(5):
+            said = await asyncio.gather(
+                *(
+                    told(complete(client, 140, stream=stream, **LONG, **clock))
+                    for stream in (True, False)
+                ),
+                told(client.chat.completions.create(max_tokens=140, **chat, **LONG, **clock)),
+                told(claude.messages.create(max_tokens=140, **chat, **clock)),
+            )
+            assert [one for one in said if "3 s that it has by the gateway" not in one] == []
 
 
 # --- the door, changed while replicas serve

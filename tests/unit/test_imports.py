@@ -50,6 +50,7 @@ MAY_IMPORT_RAY = {
     "replicas/server/plain_calls.py",
     "replicas/workarounds/plain_errors.py",
     "replicas/server/last_words.py",
+    "replicas/server/answer_clocks.py",
     "controller/fleet/actor.py",
     "replicas/server/model_files.py",
     "replicas/server/control_link.py",

@@ -55,7 +55,7 @@ def test_a_router_is_passed_by_unless_it_is_needed(needed: bool) -> None:
     ours = haproxy.changed(WRITTEN, Path("/b"), router_needed=needed)
     assert ours.count("/b/brimful-503.http") == 3
     assert ("Ingress request router failed" in ours) == needed
-    assert haproxy.WAIT + haproxy.ROUTES in ours
+    assert haproxy.WAIT + haproxy.DEADLINE + haproxy.ROUTES in ours
 
 
 def test_statistics_metrics_and_admin_are_for_this_machine_and_user_alone() -> None:

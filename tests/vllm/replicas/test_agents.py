@@ -315,6 +315,28 @@ async def test_who_is_refused_is_told_when_to_come_again(
     assert {e.response.headers["x-brimful-reason"] for e in full} == {"queue_full"}
 
 
+async def test_an_operators_clock_ends_answers_with_errors_that_both_clients_raise(
+    served: Replica, claude: Any, gpt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = (await served.report())["finished"]
+    monkeypatch.setattr(served.words.clocks, "request_timeout_s", 0.4)
+    long: Any = {"model": "m", "extra_body": {"ignore_eos": True}}
+    count: Any = [{"role": "user", "content": "Count to a hundred."}]
+    for stream in (True, False):
+        for call in (
+            claude.messages.create(max_tokens=400, messages=count, stream=stream, **long),
+            gpt.responses.create(max_output_tokens=400, input=count, stream=stream, **long),
+            gpt.chat.completions.create(max_tokens=400, messages=count, stream=stream, **long),
+        ):
+            with pytest.raises((anthropic.APIStatusError, openai.APIError)) as raised:
+                _ = [event async for event in await call]
+            assert "0.4 s that it has by http_options.request_timeout_s" in str(raised.value)
+            if not stream:
+                assert raised.value.status_code == 408
+    await leave(served, [])
+    assert (await served.report())["finished"] == finished  # none was computed to its end
+
+
 async def test_a_limit_on_tokens_holds_by_every_name(served, claude, gpt) -> None:
     served.open(limits={"max_tokens": 5}, **OPEN)
     with pytest.raises(anthropic.BadRequestError, match=r"security\.limits\.max_tokens"):
@@ -375,7 +397,9 @@ async def test_an_engine_that_dies_ends_streams_with_an_error_of_their_api(serve
             pass
     assert told.value.type == "api_error"
     assert "validation error" not in str(told.value)
-    last = [event async for event in response][-1]
-    assert (last.type, last.code) == ("error", "500")
+    with pytest.raises(openai.APIError) as ended:
+        async for _ in response:
+            pass
+    assert (ended.value.code, ended.value.type) == ("500", "server_error")
     for error in await calls(claude, gpt, stream=False):
         assert (error.status_code, "retry-after" in error.response.headers) == (503, True)

@@ -1,4 +1,4 @@
-"""A drain that ends before its streams: each is told so, and none is broken off."""
+"""Streams that are cut, by a drain, a clock or a failure: each is told so."""
 
 import asyncio
 import inspect
@@ -11,8 +11,11 @@ import pytest
 from ray.serve._private import replica as rays
 from ray.serve._private.constants import RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S
 
+from replicas.door.messages import MessagesMiddleware
 from replicas.server import last_words
+from replicas.server.answer_clocks import AnswerClocks
 from replicas.server.last_words import LastWords, LastWordsMiddleware, before_shutdown
+from replicas.workarounds.disconnects import DisconnectMiddleware
 
 START = {"type": "http.response.start", "status": 200}
 STREAM = START | {"headers": [(b"content-type", b"text/event-stream; charset=utf-8")]}
@@ -35,7 +38,7 @@ async def answered(*begun: Any, path: str = "/v1/completions", ended: bool = Fal
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": path}
+    scope = {"type": "http", "method": "POST", "path": path, "headers": []}
     task = asyncio.create_task(LastWordsMiddleware(app, words)(scope, None, send))
     await asyncio.sleep(0)
     words.say()
@@ -83,6 +86,80 @@ async def test_one_that_has_not_begun_is_told_to_come_again() -> None:
 async def test_half_an_answer_that_is_no_stream_and_a_whole_one_are_left_alone() -> None:
     assert await answered(JSON, TOKEN) == [TOKEN]
     assert await answered(STREAM, LAST, ended=True) == []
+
+
+async def ended(app: Any, clocks: AnswerClocks, path: str = "/v1/completions") -> list[Any]:
+    """What is sent of an app's answer under these clocks, behind all that stands around it."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    around = LastWordsMiddleware(DisconnectMiddleware(app), LastWords(clocks))
+    scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+    await MessagesMiddleware(around)(scope, asyncio.Event().wait, send)
+    return sent
+
+
+def slow(*begun: Any, then: BaseException | None = None) -> Any:
+    """An app that begins its answer so, and then fails, or takes for ever."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for message in begun:
+            await send(message)
+        if then is not None:
+            raise then
+        await receive()
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/v1/chat/completions", b'data: {"error": {"message": "the answer did not end within '),
+        ("/v1/responses", b'event: error\ndata: {"type": "error", "code": "408", '),
+        ("/v1/messages", b'event: error\ndata: {"type": "error", "error": {"type": "timeout_er'),
+    ],
+)
+async def test_a_clock_ends_a_stream_with_an_error_event_in_its_apis_shape(path, last) -> None:
+    *begun, end = await ended(slow(STREAM, TOKEN), AnswerClocks(0.01), path)
+    assert begun == [STREAM, TOKEN]
+    assert end["body"].startswith(last)
+    assert b"0.01 s that it has by http_options.request_timeout_s" in end["body"]
+    assert not end.get("more_body")
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/messages"])
+async def test_a_clock_before_the_first_byte_is_a_408_with_its_number(path: str) -> None:
+    start, body = await ended(slow(), AnswerClocks(0.01), path)
+    headers = {name.decode(): value.decode() for name, value in start["headers"]}
+    assert (start["status"], headers["x-brimful-reason"]) == (408, "request_timeout")
+    assert headers["x-should-retry"] == "false"
+    told = json.loads(body["body"])
+    assert ("type" in told) == (path == "/v1/messages")
+    assert told["error"]["type"] == "timeout_error"
+    assert "0.01 s" in told["error"]["message"]
+
+
+async def test_an_answer_in_time_and_half_of_one_that_is_no_stream_are_left_alone() -> None:
+    assert await ended(slow(JSON, TOKEN), AnswerClocks(0.01)) == [JSON, TOKEN]
+    with pytest.raises(TimeoutError):  # the app's own
+        await ended(slow(then=TimeoutError()), AnswerClocks(60.0))
+
+
+async def test_a_stream_that_fails_ends_with_an_error_event_and_the_log_has_why() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    failing = LastWordsMiddleware(slow(STREAM, TOKEN, then=KeyError("secret")), LastWords())
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+    with pytest.raises(KeyError):
+        await failing(scope, None, send)
+    assert b'"code": 500' in sent[-1]["body"]
+    assert b"secret" not in sent[-1]["body"]
 
 
 @pytest.mark.parametrize(

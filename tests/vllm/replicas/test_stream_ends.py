@@ -48,13 +48,14 @@ async def test_a_stream_ends_with_an_event_that_says_why() -> None:
     event, data = last["body"].decode().strip().split("\n")
     assert raised is None
     assert event == "event: error"
-    assert json.loads(data.removeprefix("data: ")) == {
-        "type": "error",
-        "sequence_number": 2,
+    fields = {
         "code": "400",
         "message": "structured output: the grammar allows no token",
         "param": None,
     }
+    error = {**fields, "type": "invalid_request_error"}
+    event = {**fields, "type": "error", "sequence_number": 2, "error": error}
+    assert json.loads(data.removeprefix("data: ")) == event
     assert not last.get("more_body")
 
 

@@ -43,8 +43,9 @@ def test_vllms_own_priorities_keep_working() -> None:
     assert read(priority=4.0).priority == 4
 
 
-def test_a_request_brings_its_own_deadline() -> None:
-    asked = read({"x-request-timeout-seconds": "2.5"})
+@pytest.mark.parametrize("name", ["x-request-timeout-seconds", "x-first-token-timeout-seconds"])
+def test_a_request_brings_its_own_deadline(name: str) -> None:
+    asked = read({name: "2.5"})
     assert (asked.deadline_s, asked.timeout_s) == (2.5, 2.5)
 
 
