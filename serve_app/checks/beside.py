@@ -8,11 +8,10 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from controller.validation import join, shown
 from serve_app.checks.objects import (
     CLUSTER,
+    NODE_TYPE,
     RAY_SERVICE,
     Pods,
     dig,
@@ -23,13 +22,21 @@ from serve_app.checks.objects import (
     selects,
 )
 from serve_app.checks.pod_security import restricted_problems
-from serve_app.checks.ports import SERVE_PORT
+from serve_app.checks.proxies import HEAD_ONLY
 from serve_app.checks.refused import (
     pod_problems,
     policy_problems,
     service_problems,
     start_problems,
     template_problems,
+)
+from serve_app.checks.routed import (
+    OF_RAY,
+    ROUTES,
+    backends,
+    serve_config,
+    serve_port,
+    service_ports,
 )
 from serve_app.checks.values import line
 
@@ -101,34 +108,47 @@ def _route(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
     for index, parent in listed(one, "spec", "parentRefs"):
         place = join("spec.parentRefs", [index, "name"])
         yield from ((one, told) for told in _near(place, parent.get("name"), gateways))
-    ports = _service_ports(objects)
-    for rule, held in listed(one, "spec", "rules"):
-        for index, backend in listed(held, "backendRefs"):
-            place = join("spec.rules", [rule, "backendRefs", index])
-            name, port = str(backend.get("name")), backend.get("port")
-            yield from ((one, told) for told in _near(f"{place}.name", name, ports))
-            if name in ports and str(port) not in ports[name]:
-                told = " or ".join(sorted(ports[name]))
-                yield one, line(f"{place}.port", port, f"Service {name} has port {told}")
+    ports = service_ports(objects)
+    for place, name, port in backends(one):
+        key = "host" if place.endswith("destination") else "name"
+        yield from ((one, told) for told in _near(f"{place}.{key}", name, ports))
+        if name in ports and port is not None and str(port) not in ports[name]:
+            alike = [each for each in ports[name] if each.isdigit() == isinstance(port, int)]
+            told = " or ".join(sorted(alike or ports[name]))
+            yield one, line(f"{place}.port", port, f"Service {name} has port {told}")
 
 
-def _service_ports(objects: list[Object]) -> dict[str, set[str]]:
-    """Ports by a Service's name; those that KubeRay makes for a RayService among them."""
-    found: dict[str, set[str]] = {}
-    for one in objects:
-        if one.get("kind") == "Service":
-            found[named(one)] = {str(port.get("port")) for _, port in listed(one, "spec", "ports")}
-        elif one.get("kind") == RAY_SERVICE:
-            found[f"{named(one)}-serve-svc"] = {str(_serve_port(one))}
-    return found
+def _service(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    """A Service of the user's own: it leads to pods, to a port of theirs, and to a proxy."""
+    yield from service_problems(one, pods)
+    selector = {"matchLabels": mapping(one, "spec", "selector")}
+    chosen = [group for group in pods if selects(selector, group)] if any(selector.values()) else []
+    if not chosen or not all(group.of_ray for group in chosen):
+        return
+    services = [other for other in objects if other.get("kind") == RAY_SERVICE]
+    serve = set(map(serve_port, services))
+    named_ports = {
+        port.get("name"): port.get("containerPort") for g in chosen for port in _ports(g)
+    }
+    declared = {port.get("containerPort") for group in chosen for port in _ports(group)}
+    head_only = any(dig(serve_config(one), "proxy_location") == HEAD_ONLY for one in services)
+    workers = all(group.labels[NODE_TYPE] == "worker" for group in chosen)
+    for index, port in listed(one, "spec", "ports"):
+        key = "targetPort" if "targetPort" in port else "port"
+        target, place = port.get(key), join("spec.ports", [index, key])
+        if isinstance(target, int) and declared and target not in declared | serve | OF_RAY:
+            told = ", ".join(map(str, sorted(filter(None, declared))))
+            yield one, line(place, target, f"the pods have ports {told}; set targetPort")
+        if head_only and workers and named_ports.get(target, target) in serve:
+            yield one, line(place, target, f"with proxy_location {HEAD_ONLY} no worker has a proxy")
 
 
-def _serve_port(service: Object) -> Any:
-    try:
-        config = yaml.safe_load(str(dig(service, "spec", "serveConfigV2")))
-    except (yaml.YAMLError, ValueError, RecursionError):  # said elsewhere
-        return SERVE_PORT
-    return mapping(config, "http_options").get("port", SERVE_PORT)
+def _scaler(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    if (kind := dig(one, "spec", "scaleTargetRef", "kind")) == RAY_SERVICE:
+        why = (
+            "it has no scale; deployment_config.autoscaling_config says how many replicas there are"
+        )
+        yield one, line("spec.scaleTargetRef.kind", kind, why)
 
 
 def _ray_service(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
@@ -221,10 +241,11 @@ CHECKS: dict[str, Callable[[Object, list[Object], list[Pods]], Found]] = {
     "PodDisruptionBudget": _budget,
     "NetworkPolicy": _policy,
     "PodMonitor": _monitor,
-    "HTTPRoute": _route,
+    **dict.fromkeys(("Ingress", *ROUTES), _route),
+    **dict.fromkeys(("HorizontalPodAutoscaler", "ScaledObject"), _scaler),
     "Namespace": _namespace,
     RAY_SERVICE: _ray_service,
-    "Service": lambda one, objects, pods: service_problems(one, pods),
+    "Service": _service,
     "StatefulSet": lambda one, objects, pods: template_problems(one),
     "Deployment": lambda one, objects, pods: template_problems(one),
     "DaemonSet": lambda one, objects, pods: template_problems(one),
