@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from controller.validation import join, shown
+from serve_app.checks.clocks import Longest, object_clocks
 from serve_app.checks.objects import (
     CLUSTER,
     NODE_TYPE,
@@ -24,6 +25,8 @@ from serve_app.checks.objects import (
 from serve_app.checks.pod_security import restricted_problems
 from serve_app.checks.proxies import HEAD_ONLY
 from serve_app.checks.refused import (
+    closed_ports,
+    holds_back,
     pod_problems,
     policy_problems,
     service_problems,
@@ -58,6 +61,25 @@ def relation_problems(documents: list[Any]) -> list[tuple[Object, str]]:
         found += [(one, problem) for problem in _references(one, group, objects)]
         found += [(one, problem) for problem in pod_problems(group)]
     return found
+
+
+def relation_notes(one: Object, objects: list[Object], answer: Longest) -> Iterator[str]:
+    """What may be wrong with an object beside the others, or is there to know.
+
+    Args:
+        answer: the longest of the manifest's models.
+    """
+    yield from object_clocks(one, objects, answer)
+    here = service_ports(objects)
+    for place, name, _ in backends(one):
+        if name not in here and not [*_near(place, name, here)]:
+            told = ", ".join(sorted(here))
+            yield f"{place}: {shown(name)} is no Service of this manifest ({told})"
+    if one.get("kind") == "NetworkPolicy" and holds_back(one, "Ingress"):
+        policies = [other for other in objects if other.get("kind") == "NetworkPolicy"]
+        pods = [group for other in objects for group in pods_of(other)]
+        serve = {serve_port(other) for other in objects if other.get("kind") == RAY_SERVICE}
+        yield from closed_ports(one, policies, pods, serve)
 
 
 def _budget(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
@@ -126,28 +148,25 @@ def _service(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
     if not chosen or not all(group.of_ray for group in chosen):
         return
     services = [other for other in objects if other.get("kind") == RAY_SERVICE]
-    serve = set(map(serve_port, services))
-    named_ports = {
-        port.get("name"): port.get("containerPort") for g in chosen for port in _ports(g)
-    }
-    declared = {port.get("containerPort") for group in chosen for port in _ports(group)}
+    serve = list(map(serve_port, services))
+    held = [(one.get("name"), one.get("containerPort")) for g in chosen for one in _ports(g)]
+    declared = {number for _, number in held if isinstance(number, int)}
     head_only = any(dig(serve_config(one), "proxy_location") == HEAD_ONLY for one in services)
     workers = all(group.labels[NODE_TYPE] == "worker" for group in chosen)
     for index, port in listed(one, "spec", "ports"):
         key = "targetPort" if "targetPort" in port else "port"
         target, place = port.get(key), join("spec.ports", [index, key])
-        if isinstance(target, int) and declared and target not in declared | serve | OF_RAY:
-            told = ", ".join(map(str, sorted(filter(None, declared))))
+        if isinstance(target, int) and declared and target not in {*declared, *serve, *OF_RAY}:
+            told = ", ".join(map(str, sorted(declared)))
             yield one, line(place, target, f"the pods have ports {told}; set targetPort")
-        if head_only and workers and named_ports.get(target, target) in serve:
+        goes_to = [target, *(number for name, number in held if name == target)]
+        if head_only and workers and any(one in serve for one in goes_to):
             yield one, line(place, target, f"with proxy_location {HEAD_ONLY} no worker has a proxy")
 
 
 def _scaler(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
     if (kind := dig(one, "spec", "scaleTargetRef", "kind")) == RAY_SERVICE:
-        why = (
-            "it has no scale; deployment_config.autoscaling_config says how many replicas there are"
-        )
+        why = "it has no scale; deployment_config.autoscaling_config adds replicas"
         yield one, line("spec.scaleTargetRef.kind", kind, why)
 
 

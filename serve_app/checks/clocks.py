@@ -23,7 +23,7 @@ from serve_app.environment import HA_PROXY
 TOKENS, ITL_MS = 8192, 20.0
 DRAIN = "graceful_shutdown_timeout_s"
 HARD_STOP, HARD_STOP_S = "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S", "120"
-SILENCES = ("RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S", "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S")
+SILENCES = ("RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S", "RAY_SERVE_HAPROXY_INGRESS_TIMEOUT_SERVER_S")
 WHOLE = "longer ones are cut"
 SILENT = "longer ones are cut unless they are streamed"
 STOPPED = "longer ones are cut where their replica is stopped"
@@ -147,6 +147,9 @@ def object_clocks(
         for place, item in held if rules else [("spec", spec)]:
             if _to_serve(one, f"{place}.", objects):
                 yield from answer.cut(join(place, list(keys)), dig(item, *keys), cut)
+    if service := mapping(one, "spec", "serveService"):  # KubeRay's, as a RayService has it
+        for note in object_clocks(service, objects, answer):
+            yield f"spec.serveService.{note}"
     given = mapping(one, "metadata", "annotations")
     kind = dig(one, "spec", "ingressClassName") or given.get("kubernetes.io/ingress.class")
     for key, (unit, cut) in ANNOTATIONS.items():

@@ -8,8 +8,8 @@ import ray
 
 from controller.errors import ConfigError
 from controller.validation import join
-from serve_app.checks.beside import relation_problems
-from serve_app.checks.clocks import Longest, haproxy_clocks, longest, object_clocks
+from serve_app.checks.beside import relation_notes, relation_problems
+from serve_app.checks.clocks import Longest, haproxy_clocks, longest
 from serve_app.checks.crd import schema_problems
 from serve_app.checks.findings import (
     BUILDER,
@@ -23,7 +23,6 @@ from serve_app.checks.ports import check_grace, check_ports
 from serve_app.checks.proxies import check_proxies
 from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_containers
 from serve_app.checks.room import check_room
-from serve_app.checks.routed import missing_services
 from serve_app.checks.serve import check_serve
 from serve_app.checks.values import kind_of, line
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
@@ -62,11 +61,10 @@ def check_documents(
         else:
             _check_object(document, own)
         own.add([problem for one, problem in related if one is document])
-    objects = [one for one in documents if isinstance(one, dict)]
+    objects: list[Mapping[str, Any]] = [one for one in documents if isinstance(one, dict)]
     for number, (document, own) in enumerate(zip(documents, owns, strict=True), 1):
         if isinstance(document, dict):
-            own.notes.extend(object_clocks(document, objects, answer))
-            own.notes.extend([] if own.problems else missing_services(document, objects))
+            own.notes.extend(relation_notes(document, objects, answer))
         before = f"document {number}: " if len(documents) > 1 else ""
         findings.add([before + problem for problem in own.problems])
         findings.notes.extend(before + note for note in own.notes)

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from controller.validation import join, shown
+from controller.validation import join
 from serve_app.checks.objects import (
     RAY_SERVICE,
     containers,
@@ -22,7 +22,7 @@ from serve_app.checks.ports import SERVE, SERVE_PORT
 ROUTES = {
     **dict.fromkeys(("HTTPRoute", "GRPCRoute", "TCPRoute", "TLSRoute"), ("rules", "backendRefs")),
     "VirtualService": ("http", "route"),
-    "HTTPProxy": ("routes", "services"),
+    **dict.fromkeys(("HTTPProxy", "IngressRoute"), ("routes", "services")),
 }
 # What KubeRay's Service of a head has where its container names no ports.
 HEAD_PORTS = {"gcs-server": 6379, "dashboard": 8265, "client": 10001, SERVE: SERVE_PORT}
@@ -82,9 +82,10 @@ def serve_service(service: Mapping[str, Any]) -> str:
     return named(mapping(service, "spec", "serveService")) or f"{named(service)}-serve-svc"
 
 
-def serve_port(service: Mapping[str, Any]) -> Any:
+def serve_port(service: Mapping[str, Any]) -> int:
     """The port of a RayService's proxies."""
-    return mapping(serve_config(service), "http_options").get("port", SERVE_PORT)
+    port = mapping(serve_config(service), "http_options").get("port")
+    return port if isinstance(port, int) else SERVE_PORT
 
 
 def serve_config(service: Mapping[str, Any]) -> Any:
@@ -104,15 +105,6 @@ def leads_to_serve(name: str, port: Any, objects: Sequence[Mapping[str, Any]]) -
     pods = [group for one in services for group in ray_pods(one)]
     selectors = [{"matchLabels": mapping(one, "spec", "selector")} for one in here]
     return not here or any(selects(selector, group) for selector in selectors for group in pods)
-
-
-def missing_services(one: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A note on each Service that an object leads to and that the manifest does not have."""
-    here = service_ports(objects)
-    for place, name, _ in backends(one):
-        if name not in here:
-            told = ", ".join(sorted(here))
-            yield f"{place}: {shown(name)} is no Service of this manifest ({told})"
 
 
 def _told(ports: Sequence[Mapping[str, Any]], number: str) -> set[str]:

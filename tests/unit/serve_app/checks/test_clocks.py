@@ -8,7 +8,7 @@ from serve_app.checks.clocks import Longest, seconds
 from serve_app.checks.findings import Findings
 from serve_app.checks.manifest import check_documents
 from tests.manifests import HEAD, HEAD_PLACE, set_env, with_serve
-from tests.serve_configs import at, config, having
+from tests.serve_configs import at, config, having, put
 
 SHORT = ("http_options", "request_timeout_s")
 LENGTH = "engine_kwargs.max_model_len"
@@ -113,6 +113,14 @@ ALB = "alb.ingress.kubernetes.io/load-balancer-attributes"
 )  # fmt: skip
 def test_the_clocks_of_what_stands_before_serve_are_noted(service, before, said):
     assert clocks(service, before) == [f"document 2: {said}"]
+
+
+def test_the_service_that_a_rayservice_has_kuberay_make_is_read(service):
+    key = "service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout"
+    meta = {"annotations": {key: "60"}}
+    (note,) = clocks(put(service, ("spec", "serveService"), {"metadata": meta, "spec": {}}))
+    said = f"spec.serveService.metadata.annotations.{key}: '60' is enough for 1200 tokens"
+    assert note == f"{said} {STREAMED}"
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,38 @@ def test_a_service_of_ones_own_leads_to_a_port_and_a_proxy(service):
         assert problem.startswith("document 2: spec.ports[0].targetPort: ") and NO_PROXY in problem
 
 
+def policy(*ingress: dict[str, Any]) -> dict[str, Any]:
+    own = {"from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "brimful"}}}]}
+    spec = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [own, *ingress]}
+    meta = {"name": "llm"}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta,
+            "spec": spec}  # fmt: skip
+
+
+OPERATOR = {"from": [{"namespaceSelector": {}}], "ports": [{"port": 8265}]}
+CLIENTS = {"from": [{"podSelector": {}}], "ports": [{"port": "serve"}]}
+TO_HEAD = "document 2: spec.ingress: lets nobody else to port {} of headGroupSpec"
+
+
+@pytest.mark.parametrize(
+    ("rules", "closed"),
+    [
+        ((), (8265, 8000)),
+        ((CLIENTS,), (8265,)),
+        ((OPERATOR,), (8000,)),
+        ((OPERATOR, CLIENTS), ()),
+        (({"ports": [{"port": 8000, "endPort": 9000}]},), ()),
+        (({"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},), ()),
+    ],
+)
+def test_a_policy_that_lets_in_no_operator_or_no_client_is_noted(service, rules, closed):
+    result = found(service, policy(*rules))
+    assert result.problems == []
+    notes = [note for note in result.notes if "lets nobody else" in note]
+    said = zip(notes, map(TO_HEAD.format, closed), strict=True)
+    assert all(note.startswith(each) for note, each in said)
+
+
 def _at(value: Any, path: tuple[str | int, ...]) -> Any:
     for part in path:
         value = value[part]
