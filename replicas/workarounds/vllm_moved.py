@@ -4,13 +4,12 @@ from importlib import import_module
 from typing import Any
 
 # The newest place first.
-PLACES = {
-    "FrontendArgs": (
-        "vllm.entrypoints.common.cli_args",  # 0.33
-        "vllm.entrypoints.launchers.cli_args",  # 0.29 to 0.32
-        "vllm.entrypoints.openai.cli_args",  # 0.25 to 0.27
-    ),
-}
+CLI_ARGS = (
+    "vllm.entrypoints.common.cli_args",  # 0.33
+    "vllm.entrypoints.launchers.cli_args",  # 0.29 to 0.32
+    "vllm.entrypoints.openai.cli_args",  # 0.25 to 0.27
+)
+PLACES = {"FrontendArgs": CLI_ARGS, "validate_parsed_serve_args": CLI_ARGS}
 
 
 def moved(name: str) -> Any:

@@ -8,11 +8,11 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from controller.validation import join, shown
+from serve_app.checks.clocks import Longest, object_clocks
 from serve_app.checks.objects import (
     CLUSTER,
+    NODE_TYPE,
     RAY_SERVICE,
     Pods,
     dig,
@@ -23,13 +23,23 @@ from serve_app.checks.objects import (
     selects,
 )
 from serve_app.checks.pod_security import restricted_problems
-from serve_app.checks.ports import SERVE_PORT
+from serve_app.checks.proxies import HEAD_ONLY
 from serve_app.checks.refused import (
+    closed_ports,
+    holds_back,
     pod_problems,
     policy_problems,
     service_problems,
     start_problems,
     template_problems,
+)
+from serve_app.checks.routed import (
+    OF_RAY,
+    ROUTES,
+    backends,
+    serve_config,
+    serve_port,
+    service_ports,
 )
 from serve_app.checks.values import line
 
@@ -51,6 +61,25 @@ def relation_problems(documents: list[Any]) -> list[tuple[Object, str]]:
         found += [(one, problem) for problem in _references(one, group, objects)]
         found += [(one, problem) for problem in pod_problems(group)]
     return found
+
+
+def relation_notes(one: Object, objects: list[Object], answer: Longest) -> Iterator[str]:
+    """What may be wrong with an object beside the others, or is there to know.
+
+    Args:
+        answer: the longest of the manifest's models.
+    """
+    yield from object_clocks(one, objects, answer)
+    here = service_ports(objects)
+    for place, name, _ in backends(one):
+        if name not in here and not [*_near(place, name, here)]:
+            told = ", ".join(sorted(here))
+            yield f"{place}: {shown(name)} is no Service of this manifest ({told})"
+    if one.get("kind") == "NetworkPolicy" and holds_back(one, "Ingress"):
+        policies = [other for other in objects if other.get("kind") == "NetworkPolicy"]
+        pods = [group for other in objects for group in pods_of(other)]
+        serve = {serve_port(other) for other in objects if other.get("kind") == RAY_SERVICE}
+        yield from closed_ports(one, policies, pods, serve)
 
 
 def _budget(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
@@ -101,34 +130,44 @@ def _route(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
     for index, parent in listed(one, "spec", "parentRefs"):
         place = join("spec.parentRefs", [index, "name"])
         yield from ((one, told) for told in _near(place, parent.get("name"), gateways))
-    ports = _service_ports(objects)
-    for rule, held in listed(one, "spec", "rules"):
-        for index, backend in listed(held, "backendRefs"):
-            place = join("spec.rules", [rule, "backendRefs", index])
-            name, port = str(backend.get("name")), backend.get("port")
-            yield from ((one, told) for told in _near(f"{place}.name", name, ports))
-            if name in ports and str(port) not in ports[name]:
-                told = " or ".join(sorted(ports[name]))
-                yield one, line(f"{place}.port", port, f"Service {name} has port {told}")
+    ports = service_ports(objects)
+    for place, name, port in backends(one):
+        key = "host" if place.endswith("destination") else "name"
+        yield from ((one, told) for told in _near(f"{place}.{key}", name, ports))
+        if name in ports and port is not None and str(port) not in ports[name]:
+            alike = [each for each in ports[name] if each.isdigit() == isinstance(port, int)]
+            told = " or ".join(sorted(alike or ports[name]))
+            yield one, line(f"{place}.port", port, f"Service {name} has port {told}")
 
 
-def _service_ports(objects: list[Object]) -> dict[str, set[str]]:
-    """Ports by a Service's name; those that KubeRay makes for a RayService among them."""
-    found: dict[str, set[str]] = {}
-    for one in objects:
-        if one.get("kind") == "Service":
-            found[named(one)] = {str(port.get("port")) for _, port in listed(one, "spec", "ports")}
-        elif one.get("kind") == RAY_SERVICE:
-            found[f"{named(one)}-serve-svc"] = {str(_serve_port(one))}
-    return found
+def _service(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    """A Service of the user's own: it leads to pods, to a port of theirs, and to a proxy."""
+    yield from service_problems(one, pods)
+    selector = {"matchLabels": mapping(one, "spec", "selector")}
+    chosen = [group for group in pods if selects(selector, group)] if any(selector.values()) else []
+    if not chosen or not all(group.of_ray for group in chosen):
+        return
+    services = [other for other in objects if other.get("kind") == RAY_SERVICE]
+    serve = list(map(serve_port, services))
+    held = [(one.get("name"), one.get("containerPort")) for g in chosen for one in _ports(g)]
+    declared = {number for _, number in held if isinstance(number, int)}
+    head_only = any(dig(serve_config(one), "proxy_location") == HEAD_ONLY for one in services)
+    workers = all(group.labels[NODE_TYPE] == "worker" for group in chosen)
+    for index, port in listed(one, "spec", "ports"):
+        key = "targetPort" if "targetPort" in port else "port"
+        target, place = port.get(key), join("spec.ports", [index, key])
+        if isinstance(target, int) and declared and target not in {*declared, *serve, *OF_RAY}:
+            told = ", ".join(map(str, sorted(declared)))
+            yield one, line(place, target, f"the pods have ports {told}; set targetPort")
+        goes_to = [target, *(number for name, number in held if name == target)]
+        if head_only and workers and any(one in serve for one in goes_to):
+            yield one, line(place, target, f"with proxy_location {HEAD_ONLY} no worker has a proxy")
 
 
-def _serve_port(service: Object) -> Any:
-    try:
-        config = yaml.safe_load(str(dig(service, "spec", "serveConfigV2")))
-    except (yaml.YAMLError, ValueError, RecursionError):  # said elsewhere
-        return SERVE_PORT
-    return mapping(config, "http_options").get("port", SERVE_PORT)
+def _scaler(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    if (kind := dig(one, "spec", "scaleTargetRef", "kind")) == RAY_SERVICE:
+        why = "it has no scale; deployment_config.autoscaling_config adds replicas"
+        yield one, line("spec.scaleTargetRef.kind", kind, why)
 
 
 def _ray_service(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
@@ -221,10 +260,11 @@ CHECKS: dict[str, Callable[[Object, list[Object], list[Pods]], Found]] = {
     "PodDisruptionBudget": _budget,
     "NetworkPolicy": _policy,
     "PodMonitor": _monitor,
-    "HTTPRoute": _route,
+    **dict.fromkeys(("Ingress", *ROUTES), _route),
+    **dict.fromkeys(("HorizontalPodAutoscaler", "ScaledObject"), _scaler),
     "Namespace": _namespace,
     RAY_SERVICE: _ray_service,
-    "Service": lambda one, objects, pods: service_problems(one, pods),
+    "Service": _service,
     "StatefulSet": lambda one, objects, pods: template_problems(one),
     "Deployment": lambda one, objects, pods: template_problems(one),
     "DaemonSet": lambda one, objects, pods: template_problems(one),

@@ -2,8 +2,10 @@
 
 import enum
 import inspect
+import re
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, get_args
 
@@ -12,21 +14,50 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from vllm.config import SchedulerConfig, SpeculativeConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
 
 from controller.validation import join, nearest
+from replicas.workarounds.vllm_moved import moved
 from serve_app.checks.shapes import ENGINE
 from serve_app.checks.values import call_problems, line, value_problems
 
 SIZES = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "enable_chunked_prefill")
 
 
-def engine_problems(kwargs: Mapping[str, Any], where: str) -> list[str]:
-    """Wrong types and values; ``kwargs`` holds known keys only."""
+def engine_problems(kwargs: Mapping[str, Any], where: str, *, local_paths: bool) -> list[str]:
+    """Wrong types and values; ``kwargs`` holds known keys only.
+
+    Args:
+        local_paths: files that they name are on this machine.
+    """
     given = {key: value for key, value in kwargs.items() if value is not None}
     found = []
     for key, value in given.items():
         found += _value(key, value, join(where, [key]))
-    return found or _parsers(given, where) + _sizes(given, where)
+    return found or (
+        _parsers(given, where) + _sizes(given, where) + _served(given, where, local_paths)
+    )
+
+
+def _served(kwargs: Mapping[str, Any], where: str, local_paths: bool) -> list[str]:
+    """vLLM's own rules between the arguments of its server, in its words; Ray does not ask it."""
+    kinds = (moved("FrontendArgs"), AsyncEngineArgs)
+    every = [one for kind in kinds for one in fields(kind) if one.default is not MISSING]
+    defaults = {"api_server_count": None, **{one.name: one.default for one in every}}
+    given = {k: v for k, v in kwargs.items() if local_paths or k != "chat_template"}
+    found: list[str] = []
+    while True:  # it stops at the first
+        try:
+            moved("validate_parsed_serve_args")(Namespace(**{**defaults, **given}))
+            return found
+        except (TypeError, ValueError) as error:
+            text = str(error).removeprefix("Error: ")
+            text = re.sub("--([a-z][a-z-]+)", lambda flag: flag[1].replace("-", "_"), text)
+            named = [key for key in given if key in text or key.replace("_", " ") in text]
+            key = min(named, key=text.find, default=None)
+            if key is None:
+                return [*found, f"{where}: {text}"]
+            found.append(line(join(where, [key]), given.pop(key), text))
 
 
 def _parsers(kwargs: Mapping[str, Any], where: str) -> list[str]:

@@ -108,7 +108,7 @@ def serve_problems(entry: dict[str, Any], where: str, target: Target) -> list[st
     if "placement_group_config" in entry:
         bundles = f"{where}.placement_group_config"
         found += value_problems(PlacementGroupConfig, entry["placement_group_config"], bundles)
-    found += engine_problems(engine, f"{where}.engine_kwargs")
+    found += engine_problems(engine, f"{where}.engine_kwargs", local_paths=local)
     additional = engine.get("additional_config")
     if isinstance(additional, dict) and "brimful" in additional:
         found.append(
@@ -148,8 +148,15 @@ def _unused(entry: dict[str, Any], where: str, target: Target) -> list[str]:
     if entry.get("scaling") and _scaling(entry) is None:
         notes.append(f"{where}.scaling: has no effect without deployment_config.autoscaling_config")
     notes += _logged_prompts(entry, where)
+    engine = entry.get("engine_kwargs") or {}
+    if engine.get("tool_call_parser") and not engine.get("enable_auto_tool_choice"):
+        notes.append(
+            f"{where}.engine_kwargs.tool_call_parser: has no effect without"
+            " enable_auto_tool_choice: true; vLLM refuses requests that leave the choice of tools"
+            " to the model"
+        )
     bounds = parse_batching(entry.get("batching")).max_running
-    if (bounds.max or bounds.min > 1) and "max_num_seqs" not in entry.get("engine_kwargs", {}):
+    if (bounds.max or bounds.min > 1) and "max_num_seqs" not in engine:
         notes.append(
             f"{where}.engine_kwargs: without max_num_seqs vLLM chooses it by the card (256 or"
             " 1024), and a bound of max_running above it stops the replica from starting"

@@ -8,7 +8,8 @@ import ray
 
 from controller.errors import ConfigError
 from controller.validation import join
-from serve_app.checks.beside import relation_problems
+from serve_app.checks.beside import relation_notes, relation_problems
+from serve_app.checks.clocks import Longest, haproxy_clocks, longest
 from serve_app.checks.crd import schema_problems
 from serve_app.checks.findings import (
     BUILDER,
@@ -19,6 +20,7 @@ from serve_app.checks.findings import (
 from serve_app.checks.kuberay import check_options
 from serve_app.checks.objects import CLUSTER, RAY_SERVICE, object_problems
 from serve_app.checks.ports import check_grace, check_ports
+from serve_app.checks.proxies import check_proxies
 from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_containers
 from serve_app.checks.room import check_room
 from serve_app.checks.serve import check_serve
@@ -50,15 +52,19 @@ def check_documents(
     if RAY_SERVICE not in kinds:
         findings.add([f"kind: there is no RayService in it, only {', '.join(kinds)}"])
     related = relation_problems(documents)
-    for number, document in enumerate(documents, 1):
-        own = Findings()
+    answer, owns = Longest(), [Findings() for _ in documents]
+    for document, own in zip(documents, owns, strict=True):
         if not isinstance(document, dict):
             own.add([f"must be a Kubernetes object, got {kind_of(document)}"])
         elif document.get("kind") == RAY_SERVICE:
-            check_service(document, own, crd)
+            answer = max(answer, check_service(document, own, crd), key=lambda one: one.seconds)
         else:
             _check_object(document, own)
         own.add([problem for one, problem in related if one is document])
+    objects: list[Mapping[str, Any]] = [one for one in documents if isinstance(one, dict)]
+    for number, (document, own) in enumerate(zip(documents, owns, strict=True), 1):
+        if isinstance(document, dict):
+            own.notes.extend(relation_notes(document, objects, answer))
         before = f"document {number}: " if len(documents) > 1 else ""
         findings.add([before + problem for problem in own.problems])
         findings.notes.extend(before + note for note in own.notes)
@@ -83,8 +89,12 @@ def _items(document: Any) -> list[Any]:
 
 def check_service(
     manifest: dict[str, Any], findings: Findings, crd: Mapping[str, Any] | None = None
-) -> None:
-    """Report everything wrong with one RayService."""
+) -> Longest:
+    """Report everything wrong with one RayService.
+
+    Returns:
+        The longest answer of its models, as far as they can be built.
+    """
     if manifest.get("apiVersion") != API_VERSION:
         version = manifest.get("apiVersion")
         findings.add([line("apiVersion", version, f"must be {API_VERSION!r}")])
@@ -98,7 +108,7 @@ def check_service(
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
         findings.add(["spec: required key is missing"])
-        return
+        return Longest()
     cluster = spec.get("rayClusterConfig")
     cluster = cluster if isinstance(cluster, dict) else {}
     containers = ray_containers(cluster, CLUSTER, findings)
@@ -106,7 +116,7 @@ def check_service(
     check_options(manifest, findings)
     config = _serve_config(spec, findings)
     if config is None:
-        return
+        return Longest()
     ours = _our_applications(config)
     if ours:
         check_switches(containers, findings)
@@ -114,12 +124,16 @@ def check_service(
     # Model paths lie in the image or on a volume.
     target = Target(env=_environment(containers), local_paths=False)
     placed = check_serve(config, SERVE, target, findings)
+    answer = longest(built for _, _, built in placed)
     if shape:
-        return
+        return answer
+    findings.notes.extend(haproxy_clocks(containers, answer))
     check_ports(config, cluster, CLUSTER, findings)
+    check_proxies(config, manifest, SERVE, findings)
     check_grace([built for _, _, built in placed], cluster, CLUSTER, findings)
     if not findings.problems:  # what is added up is what was found to be right
         check_room(placed, cluster, findings)
+    return answer
 
 
 def _without_nulls(value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from controller.validation import join
 from serve_app.checks.built import Built
 from serve_app.checks.findings import Findings
+from serve_app.checks.objects import mapping
 from serve_app.checks.values import line
 
 SERVE_PORT, SERVE = 8000, "serve"
@@ -32,10 +33,18 @@ def check_ports(config: Any, cluster: Mapping[str, Any], where: str, findings: F
             asks = "KubeRay's probe asks"
         findings.add(list(_named(container, port, inner, asks)))
         for key in ("readinessProbe", "livenessProbe", "startupProbe"):
-            for asked in ASKED.findall(repr(container.get(key))):
+            for asked in _asked(mapping(container, key)):
                 if int(asked) != port:
                     message = f"http_options.port is {port}"
                     findings.add([line(f"{inner}.{key}", int(asked), message)])
+
+
+def _asked(probe: Mapping[str, Any]) -> Iterator[str | int]:
+    """Ports at which a probe asks for what Serve alone has."""
+    yield from ASKED.findall(repr(probe.get("exec")))
+    asks = mapping(probe, "httpGet")
+    if str(asks.get("path")).startswith("/-/") and isinstance(asks.get("port"), int):
+        yield asks["port"]
 
 
 def _named(container: Mapping[str, Any], port: int, where: str, asks: str) -> Iterator[str]:

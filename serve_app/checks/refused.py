@@ -9,12 +9,22 @@ from functools import cache
 from typing import Any
 
 from controller.validation import join, unknown_key
-from serve_app.checks.objects import CLUSTER, Pods, containers, dig, listed, mapping, selects
+from serve_app.checks.objects import (
+    CLUSTER,
+    NODE_TYPE,
+    Pods,
+    containers,
+    dig,
+    listed,
+    mapping,
+    selects,
+)
 from serve_app.checks.values import line
 
 Object = Mapping[str, Any]
 Found = Iterator[tuple[Object, str]]
 GPU = "nvidia.com/gpu"
+DASHBOARD = 8265
 ONE_OF: dict[str, tuple[str, ...]] = {
     "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
     "restartPolicy": ("Always", "OnFailure", "Never"),
@@ -106,17 +116,62 @@ def policy_problems(one: Object, policies: list[Object], pods: list[Pods]) -> Fo
     chosen = [group for group in pods if group.of_ray and _of(one, group)]
     if not chosen:
         return
-    types = dig(one, "spec", "policyTypes")
-    listed_types = types if isinstance(types, list) else ["Ingress"]
-    if "Ingress" in listed_types:
+    if holds_back(one, "Ingress"):
         for group in chosen:
             for other in (other for other in pods if other.of_ray):
                 if not any(_lets(policy, group, other) for policy in policies):
                     told = f"spec.ingress: keeps {_name(other)} from {_name(group)}"
                     yield one, f"{told}; a rule without ports has to let Ray's own pods in"
                     return
-    if "Egress" in listed_types and not any(_goes_out(policy) for policy in policies):
+    if holds_back(one, "Egress") and not any(_goes_out(policy) for policy in policies):
         yield one, "spec.egress: lets nothing out: Ray's pods would find neither names nor the head"
+
+
+def closed_ports(
+    one: Object, policies: list[Object], pods: list[Pods], serve: set[Any]
+) -> Iterator[str]:
+    """A note on each port of Ray's pods that a network policy keeps from all but themselves.
+
+    Args:
+        policies: all of the manifest; one that is elsewhere may let somebody in.
+        serve: the ports of Serve's proxies.
+    """
+    ray = [group for group in pods if group.of_ray]
+    wanted = {DASHBOARD: "KubeRay's operator deploys Serve's configuration there"}
+    for port, why in (wanted | dict.fromkeys(serve, "requests come there")).items():
+        for group in ray:
+            asked = port != DASHBOARD or group.labels[NODE_TYPE] == "head"
+            if asked and _of(one, group) and not any(_opens(p, group, port, ray) for p in policies):
+                yield f"spec.ingress: lets nobody else to port {port} of {_name(group)}, and {why}"
+                break
+
+
+def _opens(policy: Object, to: Pods, port: Any, ray: list[Pods]) -> bool:
+    """Whether a rule of a policy lets somebody to a port of a pod who is none of Ray's pods."""
+    declared = [one for _, c in containers(to) for _, one in listed(c, "ports")]
+    names = [one.get("name") for one in declared if one.get("containerPort") == port]
+    for _, rule in listed(policy, "spec", "ingress") if _of(policy, to) else ():
+        ports = [(one.get("port"), one.get("endPort")) for _, one in listed(rule, "ports")]
+        peers = [peer for _, peer in listed(rule, "from")]
+        own = [
+            bool(chosen := peer.get("podSelector")) and any(selects(chosen, one) for one in ray)
+            for peer in peers
+            if not peer.keys() & {"ipBlock", "namespaceSelector"}
+        ]
+        at_port = not ports or any(
+            first in (None, port, *names)
+            or (isinstance(first, int) and isinstance(last, int) and first <= port <= last)
+            for first, last in ports
+        )
+        if at_port and (not peers or len(own) < len(peers) or not all(own)):
+            return True
+    return False
+
+
+def holds_back(policy: Object, kind: str) -> bool:
+    """Whether a network policy is about what comes in (``Ingress``) or goes out (``Egress``)."""
+    types = dig(policy, "spec", "policyTypes")
+    return kind in (types if isinstance(types, list) else ["Ingress"])
 
 
 def _lets(policy: Object, to: Pods, come: Pods) -> bool:

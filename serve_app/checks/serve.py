@@ -12,6 +12,7 @@ from controller.validation import join
 from serve_app.checks.args import check_args
 from serve_app.checks.batches import BATCHES, check_batches
 from serve_app.checks.built import Built, override_problems
+from serve_app.checks.clocks import serve_clocks
 from serve_app.checks.console import CONSOLE, check_console
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.findings import BUILDER, Findings, Target, builder_of
@@ -26,6 +27,7 @@ from serve_app.checks.values import kind_of, line, value_problems
 from serve_app.pd import NAME_PREFIX, ROLES
 
 UNIQUE = ("name", "route_prefix")
+ASKED_BY_HTTP = (BUILDER, BATCHES, CONSOLE, *BUILDERS)
 Placed = tuple[str, list[Any], Built]
 
 
@@ -66,6 +68,12 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
     findings.add(nested_problems(own, where, local_paths=target.local_paths))
     if applications == []:
         findings.notes.append("applications: none; deploying this removes all that run")
+    if config.get("proxy_location") == "Disabled" and any(
+        isinstance(one, dict) and builder_of(one) in ASKED_BY_HTTP
+        for one in (applications if isinstance(applications, list) else [])
+    ):
+        why = "without a proxy no request gets in; allowed: EveryNode, HeadOnly"
+        findings.add([line(join(where, ["proxy_location"]), "Disabled", why)])
     placed: list[Placed] = []
     for index, application in enumerate(applications if isinstance(applications, list) else []):
         if isinstance(application, dict):
@@ -74,6 +82,7 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
             overrides = application.get("deployments")
             placed.append((place, overrides if isinstance(overrides, list) else [], built))
     check_nodes(placed, target, findings)
+    findings.notes.extend(serve_clocks(config, where, placed))
     return placed
 
 

@@ -9,7 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.checks.beside import relation_problems
+from serve_app.checks.beside import relation_notes, relation_problems
+from serve_app.checks.clocks import Longest
 from serve_app.checks.command import check_file
 from serve_app.checks.findings import Findings
 from serve_app.checks.kuberay import check_options
@@ -33,6 +34,27 @@ OBJECTS = [NAMESPACE]
 for name in ("gateway", "ha", "one-model", "upgrade"):
     text = (ROOT / "k8s" / "chart" / "overlays" / f"{name}.yaml").read_text()
     OBJECTS += [one for one in yaml.safe_load_all(text) if one["kind"] != "ConfigMap"]
+SERVICE = {"name": "brimful-serve-svc", "port": {"number": 8000}}
+PATHS = [{"backend": {"service": SERVICE}}]
+OBJECTS += [
+    {"kind": kind, "metadata": {"name": "llm", "annotations": annotations}, "spec": spec}
+    for kind, annotations, spec in (
+        (
+            "Ingress",
+            {"nginx.ingress.kubernetes.io/proxy-read-timeout": "60"},
+            {"rules": [{"http": {"paths": PATHS}}]},
+        ),
+        ("VirtualService", {}, {"http": [{"timeout": "9s", "route": [{"destination": {}}]}]}),
+        (
+            "Service",
+            {},
+            {
+                "selector": {"ray.io/node-type": "worker"},
+                "ports": [{"port": 80, "targetPort": 8000}],
+            },
+        ),
+    )
+]
 for one in OBJECTS[1:]:
     one["metadata"]["namespace"] = "llm"
 
@@ -121,5 +143,10 @@ def test_any_value_anywhere_beside_a_rayservice_is_answered(place, value):
     for one in objects:
         restricted_problems(one)
         if isinstance(one, dict):
+            list(
+                relation_notes(
+                    one, [o for o in objects if isinstance(o, dict)], Longest(9999, 50.0)
+                )
+            )
             check_options(one, Findings())
             object_problems(one)

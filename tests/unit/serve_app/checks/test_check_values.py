@@ -24,6 +24,12 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("engine_kwargs.attention_backend", "FLASH_ATTNN", "did you mean 'FLASH_ATTN'?"),
     ("engine_kwargs.tool_call_parser", "hermess", "did you mean 'hermes'?"),
     ("engine_kwargs.reasoning_parser", "qwen_3", "did you mean 'qwen3'?"),
+    # vLLM's own rules between the arguments of its server.
+    ("engine_kwargs.enable_auto_tool_choice", True,
+     "enable_auto_tool_choice requires tool_call_parser"),
+    ("engine_kwargs.enable_log_outputs", True, "enable_log_outputs requires enable_log_requests"),
+    ("engine_kwargs.sse_keep_alive_interval", -1,
+     "sse_keep_alive_interval must be a non-negative integer (0 disables keep-alive comments)."),
     ("runtime_env.env_vars", True, "it must be a mapping"),
     ("accelerator_type", "H1000", "Unsupported accelerator type: H1000"),
     (f"{AUTO}.target_ongoing_requests", -1, "Input should be greater than 0"),
@@ -302,3 +308,23 @@ def test_keys_of_several_types_are_named(check):
 def test_an_additional_config_that_is_no_mapping_is_a_finding(check, wrong):
     found = check(having("engine_kwargs.additional_config", wrong))
     assert any("engine_kwargs.additional_config" in line for line in found.problems)
+
+
+def test_a_chat_template_that_is_not_here_is_refused_where_paths_are_of_this_machine(check):
+    missing = having("engine_kwargs.chat_template", "templates/chat.jinja")
+    missing = having("engine_kwargs.enable_auto_tool_choice", True, missing)
+    template, choice = check(missing).problems
+    said = "'templates/chat.jinja' is not allowed: The supplied chat template string"
+    assert template.startswith(f"{ENGINE}.chat_template: {said}")
+    assert choice.startswith(f"{ENGINE}.enable_auto_tool_choice: ")
+    elsewhere = Target(env={}, local_paths=False)
+    assert check(missing, elsewhere).problems == [choice]
+
+
+def test_a_parser_of_tools_without_the_choice_of_them_is_noted(check):
+    parser = having("engine_kwargs.tool_call_parser", "hermes")
+    found = check(parser)
+    assert found.problems == []
+    assert any(n.startswith(f"{ENGINE}.tool_call_parser: has no effect") for n in found.notes)
+    chosen = check(having("engine_kwargs.enable_auto_tool_choice", True, parser))
+    assert (chosen.problems, [n for n in chosen.notes if "tool" in n]) == ([], [])
