@@ -30,7 +30,7 @@ TIED = frozenset(
     ("cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "smollm3", "starcoder2")
 )
 # Words of a repository's name that say how a model was trained further.
-TUNED = ("base", "chat", "hf", "instruct", "it", "pt")
+TUNED = ("base", "chat", "hf", "instruct", "it", "pt", "thinking")
 TEXT = ("text_config", "llm_config", "language_config")  # of models that also see or hear
 CONFIG = "config.json"
 
@@ -53,7 +53,8 @@ def named_models() -> dict[str, Path]:
 
 
 def _bare(repository: str) -> list[str]:
-    return [word for word in repository.lower().split("-") if word not in TUNED]
+    plain = repository.lower().partition("@")[0].replace("/meta-", "/")  # as Meta named some
+    return [word for word in plain.split("-") if word not in TUNED]
 
 
 def _known(spec: str) -> str:
@@ -61,8 +62,10 @@ def _known(spec: str) -> str:
 
     Models that were tuned from one another have one shape.
     """
-    if "/" not in spec or Path(spec).exists():
+    if Path(spec).exists():
         return spec
+    if spec.lower() in named_models():
+        return spec.lower()
     ours = (name for name in named_models() if _bare(repository(name)) == _bare(spec))
     return next(ours, spec)
 
@@ -71,7 +74,8 @@ def load_model(spec: str) -> ModelShape:
     """The model that a word on the command line names.
 
     Args:
-        spec: a name, also the Hugging Face Hub's; a config.json; its folder.
+        spec: a name, also the Hugging Face Hub's (with ``@`` and a revision); a config.json; its
+            folder.
 
     Raises:
         ConfigError: nothing has that name, or a key is missing, wrong or not known.
@@ -98,10 +102,8 @@ def load_model(spec: str) -> ModelShape:
 
 def repository(spec: str) -> str:
     """Where the weights of a named model are, on the Hugging Face Hub; else what was given."""
-    named = named_models()
-    if spec not in named:
-        return spec
-    return read_json(named[spec], NamedModel).source.partition(",")[0]
+    path = named_models().get(spec.lower())
+    return spec if path is None else read_json(path, NamedModel).source.partition(",")[0]
 
 
 def read_shape(whole: Fields, name: str) -> ModelShape:

@@ -17,7 +17,9 @@ def serve_config(plan: Plan) -> dict[str, Any]:
     own = plan.setting
     path = Path(own.model)
     folder = path if path.is_dir() else path.parent
-    source = str(folder.resolve()) if path.exists() else repository(own.model)
+    source, _, revision = repository(own.model).partition("@")
+    if path.exists():
+        source, revision = str(folder.resolve()), ""
     seqs = max(plan.cap, 2)
     engine: dict[str, Any] = {
         "max_num_seqs": seqs,
@@ -25,6 +27,8 @@ def serve_config(plan: Plan) -> dict[str, Any]:
         "max_model_len": own.max_model_len,
         "gpu_memory_utilization": own.budget.utilization,
     }
+    if revision:
+        engine["revision"] = revision
     if own.tp > 1:
         engine["tensor_parallel_size"] = own.tp
     if own.layout.kv_bytes < own.shape.dtype_bytes and not own.shape.kv_bits:

@@ -204,7 +204,8 @@ def test_a_folder_and_its_file_are_the_same(tmp_path: Path) -> None:
     ("spec", "name"),
     [
         ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
-        ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3.1-8B-Instruct@main", "llama-3.1-8b"),
+        ("Llama-3.1-8B", "llama-3.1-8b"),
         ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
         ("google/gemma-3-27b-pt", "gemma-3-27b"),
         ("mistralai/Mistral-Small-24B-Base-2501", "mistral-small-24b"),

@@ -89,7 +89,11 @@ def test_an_sla_out_of_reach_is_said(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize(
     ("model", "extra"),
-    [("llama-3.1-8b", ()), ("gpt-oss-20b", ("--kv-cache-dtype", "fp8")), ("deepseek-v3", ())],
+    [
+        ("Llama-3.1-8B", ()),
+        ("gpt-oss-20b", ("--kv-cache-dtype", "fp8")),
+        ("deepseek-ai/DeepSeek-V3@rev", ()),
+    ],
 )
 def test_what_it_writes_is_a_serve_config(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, extra: tuple[str, ...]
@@ -99,6 +103,9 @@ def test_what_it_writes_is_a_serve_config(
     written = yaml.safe_load(path.read_text())
     entry = written["applications"][0]["args"]["llm_configs"][0]
     assert ("kv_cache_dtype" in entry["engine_kwargs"]) == bool(extra)
+    source = entry["model_loading_config"]["model_source"]
+    assert "/" in source and "@" not in source
+    assert (entry["engine_kwargs"].get("revision") == "rev") == ("@" in model)
     assert main(["check", "--quick", str(path)]) == 0
 
 
