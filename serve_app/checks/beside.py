@@ -20,6 +20,7 @@ from serve_app.checks.objects import (
     mapping,
     named,
     pods_of,
+    ray_pods,
     selects,
 )
 from serve_app.checks.pod_security import restricted_problems
@@ -34,9 +35,9 @@ from serve_app.checks.refused import (
     template_problems,
 )
 from serve_app.checks.routed import (
-    OF_RAY,
     ROUTES,
     backends,
+    listening,
     serve_config,
     serve_port,
     service_ports,
@@ -148,15 +149,17 @@ def _service(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
     if not chosen or not all(group.of_ray for group in chosen):
         return
     services = [other for other in objects if other.get("kind") == RAY_SERVICE]
+    services = [one for one in services if any(selects(selector, each) for each in ray_pods(one))]
     serve = list(map(serve_port, services))
     held = [(one.get("name"), one.get("containerPort")) for g in chosen for one in _ports(g)]
     declared = {number for _, number in held if isinstance(number, int)}
-    head_only = any(dig(serve_config(one), "proxy_location") == HEAD_ONLY for one in services)
+    known = {str(number) for number in declared}.union(*map(listening, services))
+    head_only = all(dig(serve_config(one), "proxy_location") == HEAD_ONLY for one in services)
     workers = all(group.labels[NODE_TYPE] == "worker" for group in chosen)
     for index, port in listed(one, "spec", "ports"):
         key = "targetPort" if "targetPort" in port else "port"
         target, place = port.get(key), join("spec.ports", [index, key])
-        if isinstance(target, int) and declared and target not in {*declared, *serve, *OF_RAY}:
+        if isinstance(target, int) and declared and str(target) not in known:
             told = ", ".join(map(str, sorted(declared)))
             yield one, line(place, target, f"the pods have ports {told}; set targetPort")
         goes_to = [target, *(number for name, number in held if name == target)]

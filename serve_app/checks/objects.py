@@ -17,6 +17,11 @@ RAY_SERVICE = "RayService"
 CLUSTER = "spec.rayClusterConfig"
 # What KubeRay writes on pods itself; of a cluster's name only KubeRay knows the rest.
 NODE_TYPE, GROUP = "ray.io/node-type", "ray.io/group"
+OF_KUBERAY = {
+    "ray.io/is-ray-node": "yes",
+    "app.kubernetes.io/name": "kuberay",
+    "app.kubernetes.io/created-by": "kuberay-operator",
+}
 UNKNOWN_LABELS = ("ray.io/cluster", "ray.io/serve", "ray.io/identifier")
 
 
@@ -115,9 +120,9 @@ def ray_pods(service: Any) -> Iterator[Pods]:
 
 def _pods(group: Mapping[str, Any], place: str, added: dict[str, Any], of_ray: bool) -> Pods:
     template = mapping(group, "template")
-    labels = {**mapping(template, "metadata", "labels"), **mapping(group, "labels"), **added}
-    if of_ray:
-        labels["ray.io/is-ray-node"] = "yes"
+    kuberays = OF_KUBERAY if of_ray else {}
+    own = {**kuberays, **mapping(template, "metadata", "labels"), **mapping(group, "labels")}
+    labels = {**own, **added}
     return Pods(f"{place}.template.spec", labels, mapping(template, "spec"), of_ray)
 
 

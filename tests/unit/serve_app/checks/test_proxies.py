@@ -107,6 +107,10 @@ def route(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": GATEWAY, "kind": kind, "metadata": {"name": "llm"}, "spec": spec}
 
 
+def made_service(spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "llm"}, "spec": spec}
+
+
 BACKEND = "document 2: spec.rules[0].http.paths[0].backend.service"
 MISSPELT = "'brimful-serv-svc' is not in this manifest; did you mean 'brimful-serve-svc'?"
 PORT_80 = "80 is not allowed: Service brimful-serve-svc has port 8000"
@@ -146,12 +150,34 @@ def test_what_leads_to_no_port_or_service_is_named(service, leads, says):
         ingress("brimful-serve-svc", {"name": "serve"}),
         ingress("brimful-head-svc", {"number": 8265}),
         route("HTTPRoute", {"rules": [{"backendRefs": [
-            {"kind": "InferencePool", "name": "brimful-serv-svc"}]}]}),
+            {"kind": "InferencePool", "name": "brimful-serv-svc"},
+            {"name": "brimful-serv-svc", "namespace": "elsewhere"}]}]}),
+        route("VirtualService", {"http": [{"route": [
+            {"destination": {"host": "brimful-serv-svc.example.com"}}]}]}),
+        ingress("ssl-redirect", {"name": "use-annotation"}),
+        made_service({"selector": {"app.kubernetes.io/created-by": "kuberay-operator"},
+                      "ports": [{"port": 8000}]}),
     ],
 )  # fmt: skip
 def test_what_leads_to_a_service_of_kuberays_passes(service, leads):
     result = found(service, leads)
     assert (result.problems, [n for n in result.notes if "no Service" in n]) == ([], [])
+
+
+def test_the_ports_of_the_service_that_kuberay_makes_are_those_it_is_told(service):
+    ports = [{"name": "serve", "port": 80, "targetPort": 8000}]
+    told = put(service, ("spec", "serveService"), {"spec": {"ports": ports}})
+    grpc = [{"name": "serve", "containerPort": 8000}, {"name": "serve-grpc", "containerPort": 9000}]
+    told = put(told, (*HEAD, "ports"), grpc)
+    for port in (80, 9000):
+        assert found(told, ingress("brimful-serve-svc", {"number": port})).problems == []
+
+
+def test_of_several_rayservices_the_one_that_a_service_chooses_counts(service):
+    alone = put(service, (*WORKER, "readinessProbe"), {"exec": {"command": ["true"]}})
+    other = put(with_serve(alone, *HEAD_ONLY), ("metadata", "name"), "other")
+    leads = made_service({"selector": {"ray.io/node-type": "worker"}, "ports": [{"port": 8000}]})
+    assert found(service, other, leads).problems == []
 
 
 def test_a_service_that_may_be_elsewhere_is_noted(service):
@@ -162,12 +188,13 @@ def test_a_service_that_may_be_elsewhere_is_noted(service):
 
 def test_a_service_of_ones_own_leads_to_a_port_and_a_proxy(service):
     labels = {"ray.io/node-type": "worker"}
-    spec = {"selector": labels, "ports": [{"port": 80}]}
-    own = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "llm"}, "spec": spec}
+    own = made_service({"selector": labels, "ports": [{"port": 80}]})
     (problem,) = found(service, own).problems
     assert problem.startswith("document 2: spec.ports[0].port: 80 is not allowed: the pods have")
     serve = put(own, ("spec", "ports", 0, "targetPort"), 8000)
     assert found(service, serve).problems == []
+    grpc = with_serve(service, ("grpc_options",), {"port": 9000})
+    assert found(grpc, put(own, ("spec", "ports", 0, "targetPort"), 9000)).problems == []
     named = put(own, ("spec", "ports", 0, "targetPort"), "serve")
     alone = put(service, (*WORKER, "readinessProbe"), {"exec": {"command": ["true"]}})
     for leads in (serve, named):
