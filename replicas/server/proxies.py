@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import socket
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment
 
@@ -18,7 +19,10 @@ def go_past(address: str = "") -> None:
     Args:
         address: a URL, or HOST:PORT.
     """
-    host = urlsplit(address if "://" in address else f"//{address}").hostname
+    try:
+        host = urlsplit(address if "://" in address else f"//{address}").hostname
+    except ValueError:  # who asks there says what is wrong with it
+        host = None
     if not getproxies_environment():
         return
     given = [one.strip() for name in NAMES for one in os.environ.get(name, "").split(",")]
@@ -32,4 +36,4 @@ def _is_inside(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_private
     except ValueError:
-        return "." not in host or host.endswith(SERVICES)
+        return "." not in host or host.endswith(SERVICES) or host == socket.gethostname().lower()

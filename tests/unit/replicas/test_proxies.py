@@ -1,6 +1,7 @@
 """What goes past the user's proxy."""
 
 import os
+import socket
 
 import httpx2
 import pytest
@@ -22,14 +23,18 @@ HERE = "localhost,127.0.0.1,::1"
         ("http://collector.tracing.svc.cluster.local:4318/v1/traces",
          ",collector.tracing.svc.cluster.local"),
         ("127.0.0.1:8265", ""),
+        ("http://[::1", ""),
+        # This machine, by the whole name that some have.
+        ("http://node-1.example.com:8265", ",node-1.example.com"),
         # Elsewhere: the user's proxy may be the only way there.
         ("https://ray.example.com", ""),
         ("8.8.8.8:8265", ""),
     ],
 )  # fmt: skip
 def test_hosts_of_the_cluster_are_excepted_beside_the_users_own(
-    dead_proxy: None, address: str, host: str
+    dead_proxy: None, monkeypatch: pytest.MonkeyPatch, address: str, host: str
 ) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "Node-1.example.com")
     go_past(address)
     go_past(address)
     assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == f"corp.example,{HERE}{host}"
