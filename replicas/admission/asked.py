@@ -226,8 +226,8 @@ def _timeout_s(headers: Mapping[str, str]) -> float | None:
     if not 0 < value <= LONGEST_TIMEOUT_S:
         raise BadRequestError(
             TIMEOUT,
-            f"{_shown(said)} is not allowed: seconds to the first token, above 0 and up to"
-            f" {LONGEST_TIMEOUT_S:g}",
+            f"{_shown(said)} is not allowed: seconds to the first token, as of {DEADLINE}, above 0"
+            f" and up to {LONGEST_TIMEOUT_S:g}",
         )
     return value
 

@@ -49,7 +49,7 @@ def _served(kwargs: Mapping[str, Any], where: str, local_paths: bool) -> list[st
     while True:  # it stops at the first
         try:
             moved("validate_parsed_serve_args")(Namespace(**{**defaults, **given}))
-            return found
+            return found + (_template(given, where) if given.get("chat_template") else [])
         except (TypeError, ValueError) as error:
             text = str(error).removeprefix("Error: ")
             text = re.sub("--([a-z][a-z-]+)", lambda flag: flag[1].replace("-", "_"), text)
@@ -58,6 +58,22 @@ def _served(kwargs: Mapping[str, Any], where: str, local_paths: bool) -> list[st
             if key is None:
                 return [*found, f"{where}: {text}"]
             found.append(line(join(where, [key]), given.pop(key), text))
+
+
+def _template(kwargs: Mapping[str, Any], where: str) -> list[str]:
+    """A chat template that no chat could be written by, which vLLM finds out at each request."""
+    from jinja2 import TemplateError, TemplateSyntaxError
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+    from vllm.entrypoints.chat_utils import load_chat_template
+
+    given = kwargs["chat_template"]
+    try:
+        _compile_jinja_template(load_chat_template(given))
+    except (TemplateError, ValueError) as error:
+        number = error.lineno if isinstance(error, TemplateSyntaxError) else None
+        at = f"line {number}: " if number else ""
+        return [line(join(where, ["chat_template"]), given, f"{at}{error}")]
+    return []
 
 
 def _parsers(kwargs: Mapping[str, Any], where: str) -> list[str]:

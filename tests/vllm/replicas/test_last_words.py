@@ -154,10 +154,12 @@ async def test_a_stream_that_fails_ends_with_an_error_event_and_the_log_has_why(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    failing = LastWordsMiddleware(slow(STREAM, TOKEN, then=KeyError("secret")), LastWords())
     scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
-    with pytest.raises(KeyError):
-        await failing(scope, None, send)
+    for begun in ((), (STREAM, TOKEN)):  # before it begins it is another's to answer
+        assert sent == []
+        failing = LastWordsMiddleware(slow(*begun, then=KeyError("secret")), LastWords())
+        with pytest.raises(KeyError):
+            await failing(scope, None, send)
     assert b'"code": 500' in sent[-1]["body"]
     assert b"secret" not in sent[-1]["body"]
 

@@ -156,6 +156,18 @@ async def test_answers_are_written_in_groups_off_the_loop_and_then_counted(
     assert store.answered(batch_id) == set(range(1, 9))
 
 
+async def test_each_answer_is_written_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    add, written = store.add_answers, []
+
+    def added(rows: Any) -> None:
+        written.extend(rows)
+        add(rows)
+
+    monkeypatch.setattr(store, "add_answers", added)
+    await ended(store, batch_of(store, *map(request, range(40))), echo)
+    assert len(written) == 40
+
+
 async def test_answers_that_a_full_disk_did_not_take_are_got_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

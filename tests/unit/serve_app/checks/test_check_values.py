@@ -321,6 +321,16 @@ def test_a_chat_template_that_is_not_here_is_refused_where_paths_are_of_this_mac
     assert check(missing, elsewhere).problems == [choice]
 
 
+def test_a_chat_template_that_jinja_cannot_read_is_refused(check, tmp_path):
+    path = tmp_path / "chat.jinja"
+    path.write_text("{% for one in messages %}\n{{ one.content }}")
+    (problem,) = check(having("engine_kwargs.chat_template", str(path))).problems
+    assert problem.startswith(f"{ENGINE}.chat_template: '{path}' is not allowed: line ")
+    whole = tmp_path / "whole.jinja"
+    whole.write_text("{% generation %}{{ messages[0].content }}{% endgeneration %}")
+    assert check(having("engine_kwargs.chat_template", str(whole))).problems == []
+
+
 def test_a_parser_of_tools_without_the_choice_of_them_is_noted(check):
     parser = having("engine_kwargs.tool_call_parser", "hermes")
     found = check(parser)

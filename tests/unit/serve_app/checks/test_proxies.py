@@ -77,6 +77,8 @@ def test_a_head_that_waits_for_serve_is_never_given_it(service):
     (problem,) = found(put(service, (*HEAD, "readinessProbe"), EXEC)).problems
     says = "asks Serve, which KubeRay deploys once the head is ready: never"
     assert problem.startswith(f"{HEAD_PLACE}.readinessProbe: {says}")
+    (problem,) = found(put(service, (*HEAD, "livenessProbe"), EXEC)).problems
+    assert problem.startswith(f"{HEAD_PLACE}.livenessProbe: asks Serve, which answers while")
 
 
 def test_every_container_of_a_pod_is_read(service):
