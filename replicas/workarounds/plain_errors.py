@@ -11,7 +11,7 @@ import json
 import logging
 import random
 from collections.abc import Mapping
-from http import HTTPStatus
+from http.client import responses
 from typing import Any
 
 from fastapi import FastAPI
@@ -124,7 +124,7 @@ async def _malformed(request: Request, error: Any) -> Response:
 
 async def _of_fastapi(request: Request, error: Any) -> Response:
     said, param = str(error.detail), None
-    if said == HTTPStatus(error.status_code).phrase:  # of a route or a method that is not there
+    if said == responses.get(error.status_code):  # of a route or a method that is not there
         said = f"{request.method} {shown(get_route_path(request.scope))}: {said}"
     if isinstance(error.__cause__, ValueError):  # FastAPI does not say which error the body has
         why = str(error.__cause__).partition(";")[0]  # without Python's advice about long numbers
