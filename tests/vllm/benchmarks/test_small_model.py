@@ -31,8 +31,10 @@ LETTER = (
 )
 ASKED = (*QUESTIONS, f"Summarize this letter: {LETTER}", f"Who mended the roof? {LETTER}")
 PARAMS = SamplingParams(temperature=0, max_tokens=48, logprobs=5)
-# Two steps of bfloat16 where the largest logits lie, from 16 to 32; 0.11 was seen.
-BOUND_NATS = 0.25
+# In bfloat16 a processor with AMX answers otherwise than one without.
+DTYPE = "float32"
+# How a prompt is cut moves sums in their last digits only.
+BOUND_NATS = 0.05
 IM_END = 2
 
 
@@ -72,7 +74,7 @@ def whole(small_model: Path, prompts: list[str]) -> list[RequestOutput]:
         small_model,
         ours=False,
         scheduler_cls=Own,
-        dtype="bfloat16",
+        dtype=DTYPE,
         max_num_batched_tokens=1024,
     ) as llm:
         answers = generate(llm, prompts, PARAMS)
@@ -115,7 +117,7 @@ def test_an_answer_is_a_sentence_and_ends_where_the_model_ends_it(
 def test_chunks_and_preemptions_leave_the_answers_as_they_are(
     name: str, small_model: Path, prompts: list[str], whole: list[RequestOutput]
 ) -> None:
-    settings = {"dtype": "bfloat16", **SCHEDULERS[name], **LITTLE_MEMORY}
+    settings = {"dtype": DTYPE, **SCHEDULERS[name], **LITTLE_MEMORY}
     with engine(small_model, **settings) as llm:
         if name == "adaptive":  # its limits are its own
             answers = llm.generate(prompts, PARAMS, use_tqdm=False)
