@@ -51,7 +51,7 @@ async def test_of_vllms_routes_those_that_clients_need_are_reached(tiny_llama: P
     assert not [path for path in sockets if f"GET {path}" in ALWAYS]
 
 
-GZIP = gzip.compress(b'{"model": "m", "prompt": "a"}')
+GZIP = gzip.compress(b'{"model": "m", "prompt": "a"}', mtime=0)
 LATIN_1 = '{"prompt": "\xe9"}'.encode("latin-1")
 LONG_NUMBER = b'{"n": ' + b"9" * 5000 + b"}"
 
