@@ -248,6 +248,8 @@ async def test_an_answer_that_a_clock_ends_is_an_error_of_both_clients(deploy, m
     chat: Any = {"model": "tiny-overload", "messages": [{"role": "user", "content": "a river"}]}
     chat |= {"stream": True}
 
+    gold = clock["extra_headers"] | {"x-llm-d-inference-objective": "gold"}
+
     async def told(call: Any) -> str:
         with pytest.raises((APIError, anthropic.APIStatusError)) as raised:
             _ = [event async for event in await call]
@@ -261,7 +263,7 @@ async def test_an_answer_that_a_clock_ends_is_an_error_of_both_clients(deploy, m
                     for stream in (True, False)
                 ),
                 told(client.chat.completions.create(max_tokens=140, **chat, **LONG, **clock)),
-                told(claude.messages.create(max_tokens=140, **chat, **clock)),
+                told(claude.messages.create(max_tokens=140, **chat, extra_headers=gold)),
             )
             assert [one for one in said if "3 s that it has by the gateway" not in one] == []
 

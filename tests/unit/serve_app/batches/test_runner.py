@@ -567,12 +567,15 @@ async def test_of_large_requests_few_are_held_at_once(
     monkeypatch.setattr("serve_app.batches.runner.MOST_AHEAD", 2000)
     open_: dict[bool, int] = {True: 0, False: 0}
     most = dict(open_)
+    full = asyncio.Event()  # small ones end once as many are open as may be
 
     async def slow(endpoint: str, body: Mapping[str, Any]) -> Answer:
         large = len(body["p"]) > 100
         open_[large] += 1
         most[large] = max(most[large], open_[large])
-        await asyncio.sleep(0.01)
+        if open_[False] == 8:
+            full.set()
+        await (asyncio.sleep(0.01) if large else full.wait())
         open_[large] -= 1
         return Answer(200, {})
 
