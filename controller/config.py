@@ -44,11 +44,6 @@ class Block(BaseModel):
         return value
 
 
-Delivery = Literal["gaps", "paced"]
-"""What ``itl_ms`` is held against: every gap between two tokens of a request; or when each token
-is due, as ``Sla`` says."""
-
-
 class Sla(Block):
     """The latency SLO. Without ``itl_ms`` only memory and bounds limit the batch."""
 
@@ -59,12 +54,21 @@ class Sla(Block):
         None, gt=0, le=A_DAY_MS, description="time to first token, ms; up to a day"
     )
     percentile: float = Field(99.0, ge=50, lt=100, description="share of tokens inside it, %")
-    delivery: Delivery = Field(
-        "gaps",
-        description="gaps: the time between any two tokens is to be within itl_ms; paced: token i"
-        " is due at max(arrival + ttft_ms, first token) + i x itl_ms, for readers who take tokens"
-        " at a steady pace: a request that is ahead lends its time to the next prompt",
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _held_by_gaps(cls, given: Any) -> Any:
+        """For one release ``delivery`` is told from an unknown key."""
+        if not isinstance(given, dict) or "delivery" not in given:
+            return given
+        if given["delivery"] != "gaps":
+            raise ValueError(
+                "delivery was removed, itl_ms holds for every gap between two tokens; leave it out,"
+                " and if longer gaps are fine raise itl_ms, lower percentile, or give the requests"
+                " that bear them a class of their own (classes)"
+            )
+        warn_removed("batching.sla.delivery", given["delivery"])
+        return {key: value for key, value in given.items() if key != "delivery"}
 
     @property
     def itl_s(self) -> float | None:
@@ -75,6 +79,15 @@ class Sla(Block):
     def stall_s(self) -> float | None:
         """A longer gap between two tokens is a stall, seconds; None without ``itl_ms``."""
         return None if self.itl_s is None else STALL_ITLS * self.itl_s
+
+
+def warn_removed(key: str, value: Any) -> None:
+    """Say that a key does nothing any more."""
+    warnings.warn(
+        f"{key}: {value!r} has no effect any more; leave it out, as the next release refuses it",
+        FutureWarning,
+        stacklevel=3,
+    )
 
 
 def slowed_ms(agreed_ms: float | None, time_scale: float) -> float | None:
@@ -178,7 +191,7 @@ class BatchingConfig(Block):
         " `adaptive` the share of requests that may be preempted, which memory kept free is steered"
         " by (nearly equal lengths overflow at once, and have more): where none is set, as many as"
         " pay, and under sla.itl_ms so many that they make at most a tenth of the gaps late that"
-        " its percentile lets be; of short answers, and under paced delivery, that share",
+        " its percentile lets be; of short answers, that share",
     )
     enforce: bool = Field(True, description="false: compute and report, never touch the engine")
     step_aside: bool | None = Field(
@@ -215,12 +228,7 @@ class BatchingConfig(Block):
         if not isinstance(given, dict) or not given.keys() & REMOVED:
             return given
         for key in sorted(given.keys() & REMOVED):
-            warnings.warn(
-                f"batching.{key}: {given[key]!r} has no effect any more; leave it out, as the next"
-                " release refuses it",
-                FutureWarning,
-                stacklevel=2,
-            )
+            warn_removed(f"batching.{key}", given[key])
         return {key: value for key, value in given.items() if key not in REMOVED}
 
     @model_validator(mode="after")
@@ -256,11 +264,8 @@ class BatchingConfig(Block):
 
     @property
     def preempted_per_gap(self) -> bool:
-        """Whether that share is of gaps between tokens, of which a preemption makes one late.
-
-        Under paced delivery every token after it is late until the request has caught up.
-        """
-        return self.overflow_probability is None and self.sla.delivery == "gaps"
+        """Whether that share is of gaps between tokens, of which a preemption makes one late."""
+        return self.overflow_probability is None
 
     @property
     def prompts_alone(self) -> bool:

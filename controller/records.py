@@ -5,18 +5,27 @@ late or sent twice changes nothing, and a controller that starts anew soon knows
 """
 
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
+import numpy as np
+
+from controller.law.rows import PackedRows
+from controller.models.arrays import Floats
 from controller.models.histogram import LogHistogram
 from controller.models.lengths import LengthMoments
-from controller.models.step_time import StepModel, StepStats
+from controller.models.step_time import StepModel
+from controller.models.survival import BINS, Exposure
 from controller.switch import Switches
 from controller.version import VERSION
 
 Reason = Literal["static", "memory", "sla", "bound", "load", "start"]
 """What set a cap; ``bound``: B_min, B_max, the engine's size; ``load``: nothing, as all that have
 come may run."""
+
+YOUNG_STEPS, YOUNG_PERIOD_S = 64, 0.1
+"""For its first steps an engine is reported of more often: until then its limits are a guess."""
 
 Role = Literal["mixed", "prefill"]
 """What an engine that can do both does: all of its requests, prompts of others' among them; or
@@ -36,11 +45,11 @@ class StepSample:
         prefill_tokens: prompt tokens computed, over all prefill chunks of the step.
         prefill_context: sum over chunks of chunk x (context before it + chunk / 2), tokens^2.
         duration_s: from the previous output to this one while busy, else from the scheduling.
-        late: tokens of decodes that came after they were due; None where delivery is not paced.
         started: the prompt tokens to compute of each request that had its first chunk: the prefix
             cache has the others.
         seen_s: what passed between the outputs, where it is counted for another step
             (``replicas.engine.intervals``); None: ``duration_s``.
+        by_class: decodes of each class; empty if all have the SLA's time between tokens.
     """
 
     decodes: int
@@ -48,9 +57,9 @@ class StepSample:
     prefill_tokens: int
     prefill_context: int
     duration_s: float
-    late: int | None = None
     started: tuple[int, ...] = field(default=(), kw_only=True)
     seen_s: float | None = field(default=None, kw_only=True)
+    by_class: tuple[int, ...] = field(default=(), kw_only=True)
 
     @property
     def features(self) -> tuple[int, int, int, int]:
@@ -90,36 +99,50 @@ class EngineLimits:
         return decodes * self.tokens_per_decode if drafts is None else decodes + drafts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EngineState:
-    """What the engine holds at the start of a step; blocks that no request holds count as free.
+    """What the engine holds before a step; blocks that no request holds count as free.
+
+    Not frozen, for it is made before every step.
 
     Args:
         drafts: tokens that the step is to verify; None: as many for each decode as the engine was
             started with.
+        decodes: of the running requests, those that decode.
+        decode_kv_tokens: KV tokens that these attend to.
+        prompts: tokens left and tokens computed of the running requests in prefill.
+        loading: requests whose KV a connector loads: each has a slot for good.
+        ready: of these, how many have theirs: they start in the step, with a token each.
+        outranks: tells, at a price, whether one that runs is preempted before the first that waits.
+        to_load: of those that wait first, how many need no chunk as their KV is to be loaded.
+        classes: indices of the classes that decode; empty: all have the SLA's time.
     """
 
     running: int
     waiting: int
     kv_used_tokens: int
     drafts: int | None = None
+    decodes: int = 0
+    decode_kv_tokens: int = 0
+    prompts: Sequence[tuple[int, int]] = ()
+    loading: int = 0
+    to_load: int = 0
+    classes: Sequence[int] = ()
+    ready: int = 0
+    outranks: Callable[[], bool] = bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepLimits:
     """The limits of one step: running requests, and tokens over all of them.
 
     Args:
         may_pause_prefill: the budget may leave no block for prompts while others decode.
-        reason: what bound the step, where that was decided in the engine; None: the controller's
-            cap.
+        reason: what keeps the next request waiting; None: the controller's cap.
         longest_chunk_tokens: of one prompt, at most; None: as the engine was started.
-        skipped: indices of running requests that the step is not to compute; those deferred, too.
-        deferred: indices of half-computed prompts that others go before, as they are due sooner.
         longest_always: ``longest_chunk_tokens`` holds in an engine without such a limit, too.
         decodes_first: a running request that decodes has its token before prompts have theirs.
-        loading: requests whose KV a connector loads; ``max_running`` is without them, and for those
-            that begin to load as well. None: loads do not count.
+        counts_loads: each KV transfer that begins takes a slot of ``max_running``.
     """
 
     max_running: int
@@ -127,11 +150,37 @@ class StepLimits:
     may_pause_prefill: bool = False
     reason: Reason | None = None
     longest_chunk_tokens: int | None = None
-    skipped: tuple[int, ...] = ()
-    deferred: tuple[int, ...] = ()
     longest_always: bool = False
     decodes_first: bool = False
-    loading: int | None = None
+    counts_loads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """KV memory that is kept free for what runs: fixed + each x running requests, tokens."""
+
+    fixed: float = 0.0
+    each: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTarget:
+    """Seconds that a step with prompt tokens may take while a request of one class decodes in it.
+
+    Args:
+        target_full_s: while more requests wait than the law counted on.
+    """
+
+    target_s: float
+    target_full_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSlo:
+    """What the requests of one class are promised between tokens; infinite: nothing."""
+
+    itl_s: float
+    percentile: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +241,17 @@ class ReplicaReport:
         arrival_rate_per_s: of requests to be answered here, over the last seconds of the engine's
             own clock.
         lengths: moments of the last finished requests' lengths, tokens.
-        steps: sufficient statistics of the step-time fit, forgotten exponentially.
         itl, ttft: histograms since the engine started, seconds.
         overruled: steps in which the cap could not hold because more were still running.
         own_errors: errors of our own that the engine outlived (decision 32).
-        outputs: ends of the last finished requests by ``survival.EDGES``; empty: none are kept.
-        model: the step-time model that the policy goes by in the engine; None: none yet.
+        lengths_seen: ends and exposures of output lengths, as of ``exposure``, float32.
+        rows: the steps since the last row that the controller has.
+        batch, queue: the running requests, and the first that wait, as of ``batch_table``, float32.
+        slos: of the classes in ``rows``, where these differ in their time between tokens.
+        memory: what the policy has to remember, as it came with the limits that hold.
+        generation: counts the engine's configurations: limits for another one are not applied.
+        model, late_anyway: as in the limits that hold; the model once it was seen in so many
+            steps (``MIN_STEPS``), and no guess.
         bound_steps: what bound the steps since the engine started.
         enforced: whether limits are applied to the engine; else they are only reported.
         switches: all it knows of control being switched.
@@ -209,7 +263,6 @@ class ReplicaReport:
         late_itl, late_ttft: how many of those in ``itl`` and ``ttft`` are late by the SLA.
         prompts: moments of the last prompts that arrived, tokens; outputs are counted as 0.
         itl_frac: the share of the SLA between tokens that steps are held to.
-        late_anyway: the share of tokens that no chunk makes late; None: nothing tells.
         latest: moments of the few requests that ended last, tokens.
         config_refused: why the last ``user_config`` is not what holds; None: it is.
         busy_s: what all steps took since the engine started, seconds.
@@ -239,11 +292,16 @@ class ReplicaReport:
     arrival_rate_per_s: float
     recent: RecentSteps
     lengths: LengthMoments
-    steps: StepStats
     itl: LogHistogram
     ttft: LogHistogram
     overruled: int = 0
-    outputs: tuple[int, ...] = ()
+    lengths_seen: bytes = b""
+    rows: PackedRows = field(default_factory=PackedRows)
+    batch: bytes = b""
+    queue: bytes = b""
+    slos: tuple[ClassSlo, ...] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    generation: int = 0
     model: StepModel | None = None
     bound_steps: BoundSteps = BoundSteps()
     enforced: bool = True
@@ -269,9 +327,35 @@ class ReplicaReport:
     drafts: int | None = None
 
     @property
+    def young(self) -> bool:
+        """Whether the engine made its first steps just now: what they tell is waited for."""
+        columns = self.rows.columns * 8
+        return 0 < self.rows.first + len(self.rows.table) // columns < YOUNG_STEPS
+
+    @property
     def decode_tokens(self) -> int:
         """Tokens of a step's budget that its decodes take."""
         return self.engine.decode_tokens(self.decoding, self.drafts)
+
+    @property
+    def batch_table(self) -> Floats:
+        """The running requests in groups of alike ones: tokens held by one of them once its prompt
+        is computed, with a block for its last one; tokens generated; tokens it may still generate;
+        how many there are. Shape (groups, 4)."""
+        return _table(self.batch)
+
+    @property
+    def queue_table(self) -> Floats:
+        """The same of the first that wait, with the tokens of memory that each is to take."""
+        return _table(self.queue)
+
+    @property
+    def exposure(self) -> Exposure:
+        """How many answers ended in each bin of lengths, and how many got into it."""
+        if not self.lengths_seen:
+            return Exposure.nothing()
+        ended, at_risk = np.frombuffer(self.lengths_seen, np.float32).astype(float).reshape(2, BINS)
+        return Exposure(ended, at_risk)
 
     @property
     def kv_frac(self) -> float:
@@ -326,9 +410,17 @@ class BatchLimits:
         capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
         capacity_error_frac: how far off it may be (standard error), share of it.
         sla_out_of_reach: no batch keeps the SLA; one decode alone takes longer, or nearly.
-        model: the group's step-time model, or a replica's own that is unlike it; None: not known.
+        target_s, target_full_s: seconds that a step with prompt tokens may take; the second while
+            more requests wait than ``counted_waiting``. None: as long as it takes.
+        by_class: the same by class, where classes differ.
+        model: the replica's step-time model where the policy sizes steps by it, else the group's.
+        usual_speed: steps that take up to so many times as long as by the model are noise.
+        reserve: KV memory that is kept free for what runs; None: no request waits for memory.
+        memory: what the policy has to remember; the engine keeps it and sends it back.
+        generation: of the report that they answer.
+        wanted_row: the first row of a step that the next report is to bring.
+        late_anyway: the share of tokens that no chunk makes late; None: nothing tells.
         replicas: how many replicas of the group report to the controller.
-        outputs: the group's output lengths by ``survival.EDGES``, for who has seen too few end.
         switches: all that the controller knows of control being switched.
         role: to be taken, or to be kept; None: roles are not configured.
     """
@@ -341,11 +433,24 @@ class BatchLimits:
     capacity_per_s: float | None = None
     model: StepModel | None = None
     replicas: int = 1
-    outputs: tuple[float, ...] | None = None
     sla_out_of_reach: bool = False
     switches: Switches = ()
     capacity_error_frac: float = 0.0
     role: Role | None = None
+    target_s: float | None = None
+    target_full_s: float | None = None
+    counted_waiting: int = 0
+    by_class: tuple[ClassTarget, ...] = ()
+    usual_speed: float = 1.2
+    reserve: Reserve | None = None
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    generation: int = 0
+    wanted_row: int = 0
+    late_anyway: float | None = None
+
+
+def _table(packed: bytes) -> Floats:
+    return np.frombuffer(packed, np.float32).astype(float).reshape(-1, 4)
 
 
 R = TypeVar("R")

@@ -3,7 +3,10 @@
 import math
 from typing import Any
 
+import numpy as np
+
 from controller.errors import ReportError
+from controller.models.arrays import Floats
 from controller.records import ReplicaReport, to_wire
 
 
@@ -13,7 +16,18 @@ def check_report(report: ReplicaReport) -> None:
     Raises:
         ReportError: naming the first number that is negative, NaN or infinite.
     """
-    _check_numbers(to_wire(report), "report")
+    wire = to_wire(report)
+    del wire["memory"], wire["slos"]  # the policy's own, and infinite where none is promised
+    _check_numbers(wire, "report")
+    tables = ("batch", report.batch_table), ("queue", report.queue_table), ("rows", _rows(report))
+    for name, table in tables:
+        if not np.isfinite(table).all() or (table < 0).any():
+            wrong = table[~(np.isfinite(table) & (table >= 0))].flat[0]
+            raise ReportError(f"report.{name}: {wrong} is not allowed: a finite number from 0")
+
+
+def _rows(report: ReplicaReport) -> Floats:
+    return np.frombuffer(report.rows.table)
 
 
 def _all_fine(values: list[Any] | tuple[Any, ...]) -> bool:

@@ -295,7 +295,7 @@ class RoleChooser:
 @functools.lru_cache(maxsize=64)  # asked for with every report of such an engine
 def as_prefill(batching: BatchingConfig) -> BatchingConfig:
     """The same batching for an engine that computes prompts alone: no time between tokens."""
-    sla = batching.sla.model_copy(update={"itl_ms": None, "delivery": "gaps"})
+    sla = batching.sla.model_copy(update={"itl_ms": None})
     return batching.model_copy(update={"sla": sla})
 
 

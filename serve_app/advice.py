@@ -25,7 +25,7 @@ def advice_on(
             " in its log for why, and with `ray list actors` for the actor brimful-controller."
         )
     if limits.sla_out_of_reach:
-        yield from _out_of_reach(report.model or limits.model, batching)
+        yield from _out_of_reach(report.model, batching)
     elif limits.reason == "memory":
         yield from _memory(report, limits)
     elif limits.reason == "sla":
@@ -51,7 +51,7 @@ def _memory(report: ReplicaReport, limits: BatchLimits) -> Iterator[str]:
 
 
 def _sla(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) -> Iterator[str]:
-    model, wanted = report.model or limits.model, round(limits.max_running * MORE)
+    model, wanted = report.model, round(limits.max_running * MORE)
     text = "A looser batching.sla.itl_ms allows a larger batch"
     if model is not None and wanted > limits.max_running and report.lengths.n:
         needed_ms = 1e3 * _step_s(model, wanted, report.lengths.mean_held)

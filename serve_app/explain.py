@@ -183,9 +183,8 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
             f" {mean.mean_output:.0f} generated tokens on average; one that runs holds"
             f" {mean.mean_held:.0f} tokens of KV memory."
         )
-    model = report.model or limits.model
-    if model is not None:
-        yield _step_time(model)
+    if report.model is not None:
+        yield _step_time(report.model)
 
 
 def _advised(seen: Advised) -> Iterator[str]:

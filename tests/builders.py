@@ -4,12 +4,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from controller.config import BatchingConfig, parse_batching
+from controller.law.rows import PackedRows, RowHistory
+from controller.law.step_model import Fit, guess
 from controller.models.histogram import HistogramCounter, LogHistogram
 from controller.models.lengths import LengthMoments
-from controller.models.step_time import StepFit, StepStats
-from controller.models.survival import Survival
-from controller.policies.base import Pool
+from controller.models.step_time import StepStats, fitted_features
+from controller.models.survival import AGES, Survival
+from controller.policies.base import Pool, Seen
 from controller.records import (
     BatchLimits,
     EngineLimits,
@@ -19,6 +23,7 @@ from controller.records import (
     StepSample,
 )
 from replicas.engine.governor import Governor
+from replicas.engine.step_log import StepLog
 
 ENGINE = EngineLimits(
     max_num_seqs=256, max_num_batched_tokens=2048, kv_tokens=20_000, block_tokens=16
@@ -37,7 +42,7 @@ def batching(**block: Any) -> BatchingConfig:
 
 def outlasting(survival: Survival, tokens: int) -> float:
     """P(output > tokens)."""
-    return float(survival.by_token(tokens)[0][tokens])
+    return float(np.exp(-np.interp(tokens, AGES, survival.hazard)))
 
 
 def moments_of(lengths: Iterable[tuple[int, int]]) -> LengthMoments:
@@ -63,10 +68,21 @@ def sample(**overrides: Any) -> StepSample:
 
 def stats_of(samples: Iterable[StepSample]) -> StepStats:
     """The sufficient statistics of these steps."""
-    fit = StepFit()
+    steps = list(samples)
+    v = fitted_features(np.array([[1.0, *s.features, s.prefill_tokens > 0] for s in steps]))
+    took_s = np.array([s.duration_s for s in steps])
+    a, b = v.T @ v, v.T @ took_s
+    return StepStats(
+        tuple(a.ravel().tolist()), tuple(b.tolist()), len(steps), float(took_s @ took_s)
+    )
+
+
+def rows_of(samples: Iterable[StepSample], planned_s: float = 0.0) -> PackedRows:
+    """The rows of these steps, the first of which is the engine's first."""
+    log = StepLog()
     for s in samples:
-        fit.add(s.decodes, s.kv_tokens, s.prefill_tokens, s.prefill_context, s.duration_s)
-    return fit.stats()
+        log.add(s, planned_s)
+    return log.packed()
 
 
 def linear_steps(count: int = 200, c0: float = 0.02, c1: float = 2e-4) -> list[StepSample]:
@@ -110,7 +126,6 @@ REPORT = EngineReport(
     arrival_rate_per_s=2.0,
     recent=RecentSteps(),
     lengths=LengthMoments(),
-    steps=StepStats(),
     itl=LogHistogram(),
     ttft=LogHistogram(),
 )
@@ -124,6 +139,16 @@ def report(**overrides: Any) -> EngineReport:
 def pool(**overrides: Any) -> Pool:
     """A group of one replica of which nothing is known."""
     return replace(Pool(replicas=1), **overrides)
+
+
+def seen(
+    config: BatchingConfig, known: Pool | None = None, now_s: float = 0.0, **of_report: Any
+) -> Seen:
+    """What a policy decides from, of ``report`` with these fields."""
+    said, history = report(**of_report), RowHistory()
+    history.add(said.rows)
+    fit = Fit(history.rows, guess(config.sla.itl_s or 0.05), 0.2, said.engine.graph_tokens)
+    return Seen(config, said, history.rows, fit, known or pool(), now_s)
 
 
 def limits(**overrides: Any) -> BatchLimits:

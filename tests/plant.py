@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
+from controller.models.arrays import Floats
 from controller.records import BatchLimits, EngineLimits, EngineState, StepLimits, StepSample
 from replicas.engine.governor import Governor
 from tests.builders import engine
@@ -37,17 +40,32 @@ class Plant:
         until_s = self.now_s + self._config.period_s
         while self.now_s < until_s:
             self._step(demand)
-        report = self.governor.report(self._state(demand), self.now_s, "plant", "plants")
+        report = self.governor.report(
+            self._state(demand), self.now_s, "plant", "plants", *self._tables()
+        )
         limits = self.loop.exchange(report, self._config, self.now_s)
         self.governor.apply(limits, self.now_s)
         return limits
 
     def _state(self, demand: int) -> EngineState:
         waiting = max(demand - self.running, 0)
-        return EngineState(self.running, waiting, self.running * 3 * REQUEST_TOKENS // 2)
+        kv = self.running * 3 * REQUEST_TOKENS // 2
+        return EngineState(self.running, waiting, kv, None, self.running, kv)
+
+    def _tables(self) -> tuple[Floats, Floats]:
+        """Every request has half of its answer."""
+        half = REQUEST_TOKENS // 2
+        one = [REQUEST_TOKENS + half + self.size.block_tokens, half, half, self.running]
+        return np.array([one] * bool(self.running), dtype=float).reshape(-1, 4), np.zeros((0, 4))
 
     def _step(self, demand: int) -> StepLimits:
-        step = self.governor.before_step(self._state(demand), self.now_s)
+        waiting = max(demand - self.running, 0)
+        step = self.governor.before_step(
+            self._state(demand),
+            self.now_s,
+            lambda n: [(REQUEST_TOKENS, REQUEST_TOKENS)] * min(n, waiting),
+            self._tables,
+        )
         assert self.running <= step.max_running <= self.size.max_num_seqs
         assert step.token_budget >= self.running * self.size.tokens_per_decode
         started = max(min(step.max_running, demand) - self.running, 0)

@@ -78,7 +78,6 @@ MORE = {
     " Algorithms 1 and 2 of arXiv 2503.05248",
     "batching.sla.itl_ms": "none: only memory and bounds limit the batch, and nothing sizes steps",
     "batching.sla.ttft_ms": "requests that cannot meet it any more let others go first",
-    "batching.sla.delivery": "[what it is worth](decisions/0026-paced-delivery.md)",
     "batching.max_running.min": "while fewer decode, a prompt gets a block of tokens in every step,"
     " past the SLA too",
     "batching.enforce": "`brimful enforce` switches it while it runs",

@@ -54,7 +54,7 @@ class RivalScheduler(VirtualScheduler):
         seen = self._seen()
         moves = kept(self._rival.decide(seen), seen)
         self.max_num_scheduled_tokens = moves.budget
-        self._order(moves)
+        self._reorder(moves)
         cap = seen.engine.max_num_seqs - len(self._parked)
         if moves.starts < seen.room:
             cap = len(self.running) + moves.starts
@@ -73,7 +73,7 @@ class RivalScheduler(VirtualScheduler):
             free,
         )
 
-    def _order(self, moves: Moves) -> None:
+    def _reorder(self, moves: Moves) -> None:
         if moves.waiting is not None and isinstance(self.waiting, FCFSRequestQueue):
             queue = list(self.waiting)
             self.waiting.clear()
@@ -100,16 +100,17 @@ class RivalScheduler(VirtualScheduler):
         )
 
     def _promised(self, some: list[Request]) -> tuple[Floats | None, Floats | None]:
-        if not self._classes.on:
+        itl_s, ttft_of = self._classes.itl_s, self._classes.ttft_of
+        if ttft_of is None:
             return None, None
-        known = self._classes.slos
-        each = [known[self._classes.slo_id(r.request_id)] for r in some]
-        return np.array([a.itl_s for a in each]), np.array([a.ttft_s for a in each])
+        ids = [r.request_id for r in some]
+        return np.array([itl_s(one) for one in ids]), np.array([ttft_of(one) for one in ids])
 
     def _measure(self, done: SchedulerOutput) -> None:
         since_s = self._last_output_s if self._was_busy else None
         if since_s is None:
-            since_s = next((s for output, s in self._scheduled if output is done), self.now_s())
+            known = (one.begun_s for one in self._scheduled if one.output is done)
+            since_s = next(known, self.now_s())
         super()._measure(done)
         if not done.total_num_scheduled_tokens:
             return

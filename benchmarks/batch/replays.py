@@ -16,7 +16,7 @@ from replicas.profiles.profile_file import load_profile
 from simulator.fleet.traffic import Rates, by_day, read_rates, shipped_rates
 from simulator.replay.engine import replay
 from simulator.replay.fluid import fluid_limit_per_s
-from simulator.replay.lateness import TOLERANCE
+from simulator.replay.measure import TOLERANCE
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import engine_of, parse_policy
 from simulator.virtual.trace import Trace

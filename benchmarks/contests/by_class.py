@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from controller.classes import ServiceClass, ServiceClasses
-from simulator.replay.lateness import TOLERANCE
+from simulator.replay.measure import TOLERANCE
 from simulator.virtual.trace import Trace
 from simulator.workloads.requests import Request
 

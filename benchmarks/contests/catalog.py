@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from controller.config import Sla
 from replicas.profiles.profile import StepProfile
+from simulator.replay.capacity import TOP
 
 SLA_MS = 50.0  # of paper-fig3, whose step of one request takes 27 ms
 SLA_STEPS = 1.85  # of the measured tables: the SLA in steps of one request
@@ -19,8 +20,7 @@ class Contest:
         sla_ms: D; None: ``SLA_STEPS`` times the step of one request.
         run_s: how long a run is at least, seconds of virtual time.
         algorithm_2: the paper's Algorithms 1 and 2 run too.
-        paced_ttft_s: delivery is paced, with this time to first token; None: gaps, and none.
-        top: where searches end, times the fluid limit; None: where those of others do.
+        top: where searches end, times the fluid limit.
     """
 
     name: str
@@ -30,8 +30,7 @@ class Contest:
     sla_ms: float | None = None
     run_s: float = 60.0
     algorithm_2: bool = False
-    paced_ttft_s: float | None = None
-    top: float | None = None
+    top: float = TOP
 
 
 def on_paper(name: str, workload: str, default: float) -> Contest:
@@ -49,10 +48,8 @@ CONTESTS = (
 
 
 def sla_of(contest: Contest, profile: StepProfile) -> Sla:
-    """The agreement: p99 of the time between tokens, or of paced tokens and the first one."""
+    """The agreement: p99 of the time between tokens."""
     itl_ms = contest.sla_ms
     if itl_ms is None:
         itl_ms = round(SLA_STEPS * profile.step_s(1, 500, 0, 0) * 1000, 1)
-    if contest.paced_ttft_s is None:
-        return Sla(itl_ms=itl_ms)
-    return Sla(itl_ms=itl_ms, ttft_ms=contest.paced_ttft_s * 1000, delivery="paced")
+    return Sla(itl_ms=itl_ms)

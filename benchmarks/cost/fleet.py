@@ -4,11 +4,12 @@ The controller gets what a Governor really reports about an engine under load, i
 only the replicas' names are made up.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
+
+import msgspec
 
 from benchmarks.cost.bare_engine import BareEngine
 from controller.config import BatchingConfig
@@ -93,8 +94,7 @@ def _record(
             engine.step()
         report = engine.report("recorded")
         engine.apply(loop.exchange(report, config, engine.now_s))
-        # JSON makes lists of tuples, as msgpack does on the way out of the engine.
-        recorded.append(json.loads(json.dumps(to_wire(report))))
+        recorded.append(msgspec.msgpack.decode(msgspec.msgpack.encode(to_wire(report))))
     return recorded
 
 

@@ -1,16 +1,19 @@
 """Own code with a prompt in every step, by what an engine has to keep: ``make bench-scheduler``.
 
 A batch stays full: who ends is followed by another at once. Time is virtual, on a card that leaves
-room for the prompts under the SLA, so what is decided does not go by how fast this machine is.
+room for the prompts under the SLA, so what is decided does not go by how fast this machine is. The
+controller's law runs outside of what is counted, and its limits come with the next exchange.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from controller.classes import parse_classes
 from controller.config import Sla
-from controller.records import BatchLimits, to_wire
+from controller.fleet.loop import ControlLoop
+from controller.records import EngineReport, from_wire, to_wire
 from replicas.engine.step_sample import step_sample
 from replicas.profiles.profile import LinearCost
 from simulator.virtual.plan import EngineOptions, parse_policy
@@ -20,10 +23,11 @@ from simulator.virtual.watch import Watch
 from simulator.workloads.requests import Request
 
 CARD = LinearCost(fixed_s=0.015, per_decode_s=6e-5, per_prefill_s=2e-5)
-PROMPT, OUTPUT = 128, 256
-WARM_UP = OUTPUT  # steps: the first ones are gone then
+PROMPT = 128
+LEASE_S = 5.0  # without limits for so long an engine decides by itself
 STEPS_PER_EXCHANGE = 15  # a period of 0.5 s at steps of 33 ms
 MAX_MODEL_LEN = 4096
+WAITING = 200
 CLASSES = parse_classes(
     {
         "gold": {"itl_ms": 50, "ttft_ms": 2000},
@@ -39,14 +43,18 @@ class Setting:
 
     Args:
         by_class: the requests are of three classes, a third each.
-        kv_tokens: KV memory for each request, tokens; it holds 256 on average, 384 at its end.
+        spare_tokens: KV memory for each request beyond what it holds at its end, tokens.
         told: each request brings its length as ``max_tokens``; else nobody knows.
+        waiting: requests beyond the batch.
+        caching: vLLM's prefix caching is on.
     """
 
     sla: Sla
     by_class: bool = False
-    kv_tokens: int = 448
+    spare_tokens: int = 64
     told: bool = True
+    waiting: int = 0
+    caching: bool = False
 
 
 SLA = Sla(itl_ms=50, ttft_ms=2000)
@@ -54,13 +62,17 @@ SETTINGS = {
     "no_sla": Setting(Sla()),
     "sla": Setting(SLA),
     "classes": Setting(SLA, by_class=True),
-    "paced": Setting(Sla(itl_ms=50, ttft_ms=2000, delivery="paced")),
-    "short_kv": Setting(SLA, kv_tokens=280, told=False),
+    "short_kv": Setting(SLA, spare_tokens=-104, told=False),
+}
+# Running requests, and the SLA that leaves room for their prompts.
+QUEUED = {
+    running: Setting(Sla(itl_ms=itl_ms, ttft_ms=2000), waiting=WAITING, caching=True)
+    for running, itl_ms in ((16, 50), (256, 50), (1024, 150))
 }
 
 
 class FullBatch:
-    """An engine with ``running`` requests, of which one ends in each step.
+    """An engine with ``running`` requests of as many tokens, of which one ends in each step.
 
     Attributes:
         watch: runs in own code.
@@ -69,15 +81,17 @@ class FullBatch:
     def __init__(self, running: int, setting: Setting) -> None:
         self._setting, self.watch = setting, Watch()
         options = EngineOptions(
-            max_num_seqs=running, max_num_batched_tokens=8192, enable_prefix_caching=False
+            max_num_seqs=running,
+            max_num_batched_tokens=8192,
+            enable_prefix_caching=setting.caching,
         )
         plan = parse_policy("adaptive", setting.sla, options)
         classes = CLASSES if setting.by_class else None
-        self._clock = VirtualClock()
+        self._clock, self._output = VirtualClock(), running
         self._scheduler = make_scheduler(
             watched_scheduler(),
             plan,
-            kv_tokens=running * setting.kv_tokens,
+            kv_tokens=running * (PROMPT + running + setting.spare_tokens),
             max_model_len=MAX_MODEL_LEN,
             by_priority=False,
             classes=classes,
@@ -87,11 +101,10 @@ class FullBatch:
         self._make = RequestMaker(plan, MAX_MODEL_LEN, 0, classes)
         self._numbers = count()
         self._left: dict[str, int] = {}  # tokens that each is still to generate
-        self._limits = to_wire(
-            BatchLimits(lease_s=1e6, max_running=running, token_budget=None, reason="memory")
-        )
-        for number in range(running):
-            self._add(2 + number)
+        self._loop, self._config = ControlLoop(), plan.batching
+        self._limits: Any = None
+        for number in range(running + setting.waiting):
+            self._add(2 + min(number, running))
 
     def _add(self, output_tokens: int) -> None:
         number, setting = next(self._numbers), self._setting
@@ -100,6 +113,16 @@ class FullBatch:
         request = Request(0.0, PROMPT, output_tokens, max_tokens=told, service=service)
         self._left[str(number)] = output_tokens
         self._scheduler.add_request(self._make(number, request, self._clock.now_s))
+
+    @property
+    def period_s(self) -> float:
+        """Seconds between two exchanges."""
+        return self._config.period_s
+
+    @property
+    def now_s(self) -> float:
+        """The engine's clock."""
+        return self._clock.now_s
 
     def step(self) -> float:
         """One step; microseconds of own code in it."""
@@ -111,23 +134,52 @@ class FullBatch:
         for output in scheduler.finish_step(scheduled, chunks, self._left.__getitem__):
             self._left[output.request_id] -= len(output.new_token_ids)
             if output.finish_reason is not None:
-                self._add(OUTPUT)
+                self._add(self._output)
         return (self.watch.own_ns - before_ns) / 1000
 
-    def exchange(self) -> None:
-        """What the channel does between two steps: limits in, report out."""
-        self._scheduler.exchange(self._limits, "replica", "group")
+    def exchange(self) -> float:
+        """What the channel does between two steps: limits in, report out; microseconds of it."""
+        before_ns = self.watch.own_ns
+        report = self._scheduler.exchange(self._limits, "replica", "group")
+        took_us = (self.watch.own_ns - before_ns) / 1000
+        known = from_wire(EngineReport, report)
+        self._limits = to_wire(self._loop.exchange(known, self._config, self.now_s))
+        return took_us
 
 
 def own_code_full_us(setting: Setting, running: int, steps: Iterable[int]) -> list[float]:
     """Own code of each of these steps, microseconds, once the batch is full."""
-    batch = FullBatch(running, setting)
-    batch.exchange()
-    for _ in range(WARM_UP):
+    batch, own = FullBatch(running, setting), []
+    for index in range(running):  # the first ones are gone then
+        if index % STEPS_PER_EXCHANGE == 0:
+            batch.exchange()
         batch.step()
-    own = []
     for index in steps:
         own.append(batch.step())
         if index % STEPS_PER_EXCHANGE == 0:
             batch.exchange()
     return own
+
+
+def step_delay_us(running: int, steps: Iterable[int], *, leased: bool) -> list[float]:
+    """All own code that delays each of these steps, microseconds, with a queue.
+
+    Args:
+        leased: limits and reports are exchanged with a controller; else the law runs inline.
+    """
+    batch, delays = FullBatch(running, QUEUED[running]), list[float]()
+    due_s = 0.0
+
+    def step() -> float:
+        nonlocal due_s
+        exchanged_us = 0.0
+        if leased and batch.now_s >= due_s:
+            due_s += batch.period_s
+            exchanged_us = batch.exchange()
+        return exchanged_us + batch.step()
+
+    while batch.now_s < 2 * LEASE_S:
+        step()
+    for _ in steps:
+        delays.append(step())
+    return delays

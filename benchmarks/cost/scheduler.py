@@ -2,8 +2,10 @@
 
 The real scheduler and KV manager run in this process without a model. Own code is all that
 ``DynamicBatchScheduler`` adds to vLLM's scheduler: its methods less vLLM's inside them, and its
-hooks inside vLLM's. As a check on that, whole steps are compared with those of plain vLLM. Times
-are CPU time of this thread: what else runs on the machine is not in them.
+hooks inside vLLM's. As a check on that, whole steps are compared with those of plain vLLM.
+``step_delay`` is own code with all that delays a step: the exchange before it, or the law inline
+where there is no controller. Times are CPU time of this thread: what else runs on the machine is
+not in them.
 """
 
 import gc
@@ -19,7 +21,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
 
-from benchmarks.cost.full_batch import SETTINGS, own_code_full_us
+from benchmarks.cost.full_batch import SETTINGS, own_code_full_us, step_delay_us
 from controller.config import Sla
 from controller.records import BatchLimits, to_wire
 from replicas.engine.scheduler import DynamicBatchScheduler
@@ -31,7 +33,8 @@ from simulator.workloads.requests import Request
 
 SIZES = (16, 256, 1024)
 TARGET_US = 100.0  # the median at 256 running
-FULL_TARGETS_US = 120.0, 300.0  # with prompts in every step, at 256 running: median and p99
+FULL_TARGETS_US = 60.0, 150.0  # with prompts in every step, at 256 running: median and p99
+DELAY_TARGET_US = 200.0  # p99 at 256 running
 WARM_UP, STEPS = 50, 1000
 STEPS_PER_EXCHANGE = 30  # a period of 0.5 s at steps of 17 ms
 BLOCKS, BLOCK_STEPS = 30, 20  # of the comparison with plain vLLM
@@ -192,6 +195,13 @@ def main() -> None:
         figures = {"median": statistics.median(own), "p99": percentile(own, 99)}
         for (figure, value), target in zip(figures.items(), FULL_TARGETS_US, strict=True):
             row(f"own_code_full_{name}_{figure}_us_256", value, target=target)
+    for name, leased in (("leased", True), ("inline", False)):
+        for running in SIZES:
+            steps = progress(STEPS // 2, f"{name}, {running}")
+            delays = step_delay_us(running, steps, leased=leased)
+            target = DELAY_TARGET_US if running == 256 else None
+            row(f"step_delay_{name}_median_us_{running}", statistics.median(delays))
+            row(f"step_delay_{name}_p99_us_{running}", percentile(delays, 99), target=target)
     row("exchange_median_us_256", statistics.median(exchange_us(256)))
     ratios, differences_us = plain_comparison(256)
     row("plain_ratio_256", statistics.median(ratios), "ratio")

@@ -17,7 +17,6 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from benchmarks.live.engine_core import CoreEngine
 from benchmarks.live.served import Served
 from controller.config import BatchingConfig
-from controller.policies.base import ReadBatch
 from controller.records import EngineLimits, EngineState, StepLimits, StepSample
 from replicas.engine.engine_options import graph_tokens
 from replicas.engine.governor import Governor
@@ -52,25 +51,24 @@ class RecordingScheduler(DynamicBatchScheduler):
         """Keep what it is told of each step."""
         before, after = governor.before_step, governor.after_step
 
-        def before_step(state: EngineState, now_s: float, read_batch: ReadBatch) -> StepLimits:
-            limits = before(state, now_s, read_batch)
+        def before_step(state: EngineState, now_s: float, *reading: Any) -> StepLimits:
+            limits = before(state, now_s, *reading)
             if self.token_budget is None:
                 return limits
             return replace(limits, token_budget=self.token_budget)
 
-        def after_step(sample: StepSample, prefills: int) -> None:
+        def after_step(sample: StepSample, *measured: Any) -> None:
             if self.recording:
                 self.samples.append(sample)
-            after(sample, prefills)
+            after(sample, *measured)
 
         governor.before_step = before_step  # type: ignore[method-assign, assignment]
-        governor.after_step = after_step  # type: ignore[method-assign]
+        governor.after_step = after_step  # type: ignore[method-assign, assignment]
 
-    def _set_limits(self) -> Any:
+    def _set_limits(self) -> None:
         start_s = time.perf_counter()
-        before = super()._set_limits()
+        super()._set_limits()
         self._own_s = time.perf_counter() - start_s
-        return before
 
     def _measure(self, done: Any) -> None:
         start_s = time.perf_counter()

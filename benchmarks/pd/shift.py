@@ -26,7 +26,7 @@ from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, exactly, shown
 from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
-from simulator.replay.lateness import TOLERANCE
+from simulator.replay.measure import TOLERANCE
 from simulator.replay.role_fleet import RoleFleet
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import engine_of, parse_policy

@@ -1,7 +1,7 @@
 """G8 and G9: a new replica's cap, and the rate of violations; on ``BareEngine``."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,9 +12,8 @@ from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import Bench
 from controller.config import BatchingConfig, parse_batching
 from controller.fleet.loop import ControlLoop
-from controller.models.step_time import StepModel
-from controller.records import BatchLimits
-from replicas.profiles.profile import LinearCost, StepNoise
+from controller.records import BatchLimits, StepSample
+from replicas.profiles.profile import LinearCost, StepNoise, StepProfile
 from replicas.profiles.profile_file import load_profile
 
 PROFILE = "paper-fig3"
@@ -25,6 +24,7 @@ STEPS = 20_000
 PERCENTILES = (99, 95, 90)
 WRONG = ((0.7, 0.03), (1.3, 0.05))  # times the true step time, and the noise's CV
 AROUND = 0.2  # of the asked rate
+FIRST_S = 20.0  # in which a group learns the first model
 
 CAP_S = 180.0  # a replica's life
 NOISE_CV = 0.03
@@ -34,7 +34,7 @@ CAPS_AVERAGED = 4  # 2 s of them, at two a second
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """A run under saturating load whose first model is wrong."""
+    """A run under saturating load whose first model is that of another card."""
 
     percentile: int
     wrong: float
@@ -45,16 +45,25 @@ class Violations:
 
 def violations(task: Violations) -> tuple[float, float]:
     """Share of the time between tokens above the SLA, %: of the tokens, and of the steps."""
-    profile = load_profile(PROFILE)
-    engine = _engine(task.percentile, task.noise_cv, task.seed)
+    profile, loop = load_profile(PROFILE), ControlLoop()
     cost = profile.cost
     if not isinstance(cost, LinearCost):
         raise TypeError(f"{PROFILE} is not a line")
     parts = cost.fixed_s, cost.per_decode_s, cost.per_kv_s, cost.per_prefill_s, cost.per_context_s
-    model = StepModel.of([*(part * task.wrong for part in parts), 0.0], 0.001)
-    # No other limits follow: the group's model stays as wrong as it is.
-    engine.apply(BatchLimits(1e9, profile.max_num_seqs, None, "sla", model=model))
-    samples = [engine.step() for _ in range(task.steps)]
+    unlike = replace(profile, cost=LinearCost(*(part * task.wrong for part in parts)))
+    other = _engine(task.percentile, task.noise_cv, task.seed + 1000, profile=unlike)
+    _caps({"other": other}, loop, FIRST_S)
+    engine = _engine(task.percentile, task.noise_cv, task.seed, other.now_s)
+    config, samples = engine.governor.config, list[StepSample]()
+    limits: BatchLimits | None = None
+    due_s = engine.now_s
+    while len(samples) < task.steps:
+        if limits is not None:
+            engine.apply(limits)
+        limits = loop.exchange(engine.report("new"), config, engine.now_s)
+        due_s += config.period_s
+        while engine.now_s < due_s:
+            samples.append(engine.step())
     late = np.array([s.duration_s > SLA_MS / 1000 for s in samples if s.decodes])
     decodes = np.array([s.decodes for s in samples if s.decodes])
     return float(100 * (late @ decodes) / decodes.sum()), float(100 * late.mean())
@@ -66,9 +75,16 @@ def _config(percentile: int) -> BatchingConfig:
     )
 
 
-def _engine(percentile: int, noise_cv: float, seed: int, now_s: float = 0.0) -> BareEngine:
+def _engine(
+    percentile: int,
+    noise_cv: float,
+    seed: int,
+    now_s: float = 0.0,
+    profile: StepProfile | None = None,
+) -> BareEngine:
     config, noise = _config(percentile), StepNoise(noise_cv, seed)
-    return BareEngine(config, load_profile(PROFILE), noise, MEAN_INPUT, MEAN_OUTPUT, seed, now_s)
+    profile = profile or load_profile(PROFILE)
+    return BareEngine(config, profile, noise, MEAN_INPUT, MEAN_OUTPUT, seed, now_s)
 
 
 def join(task: tuple[int, float]) -> tuple[float, float]:
@@ -93,9 +109,10 @@ def _caps(
     Returns:
         Of each the seconds since its first report, and the cap published then.
     """
-    config, limits = _config(99), dict[str, BatchLimits]()
+    first, limits = next(iter(engines.values())), dict[str, BatchLimits]()
+    config = first.governor.config
     caps: dict[str, list[tuple[float, int]]] = {name: [] for name in engines}
-    due_s = start_s = engines["old"].now_s
+    due_s = start_s = first.now_s
     while due_s < until_s:
         for name, engine in engines.items():
             while engine.now_s < due_s:
@@ -150,8 +167,9 @@ def run(bench: Bench) -> Section:
         "violations at the asked rate, and a new replica's cap (G8, G9)",
         f"Profile `{PROFILE}`, SLA {SLA_MS:g} ms, a queue that never ends, prompts and answers"
         f" exponential with means {MEAN_INPUT:g} and {MEAN_OUTPUT:g}. G9: {steps} steps with"
-        " lognormal noise; the only model ever received is wrong by 30%; the rate counts every time"
-        f" between two tokens. G8: seconds from a replica's first report until its published cap,"
+        " lognormal noise; the first model is that of a card whose steps take 0.7 or 1.3 times as"
+        " long; the rate counts every time between two tokens. G8: seconds from a replica's first"
+        " report until its published cap,"
         f" averaged over 2 s, stays within {NEAR:.0%} of its median over the last third of"
         f" {life_s:g} s; noise {NOISE_CV:g}.",
         tuple(rows),

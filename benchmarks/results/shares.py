@@ -3,7 +3,7 @@
 import numpy as np
 
 from controller.config import Sla
-from simulator.replay.lateness import TOLERANCE
+from simulator.replay.measure import TOLERANCE
 from simulator.virtual.trace import Outcome, Trace
 
 

@@ -18,14 +18,7 @@ from benchmarks.report.beside_page import beside_page
 from benchmarks.report.command import CACHE, add_seeds, bench_of, end, parser_of, seeds_of, show
 from benchmarks.report.rows import Row, Section
 from benchmarks.report.workers import Bench
-from benchmarks.rivals import (
-    page,
-    r1_capacity,
-    r2_paced,
-    r3_classes,
-    r3_fleet,
-    r4_offline,
-)
+from benchmarks.rivals import page, r1_capacity, r3_classes, r3_fleet, r4_offline
 from benchmarks.rivals.settings import Settings
 
 KEPT = CACHE / "rivals.sqlite"
@@ -36,7 +29,6 @@ Part = Callable[[Bench, Sequence[str], Settings], Section]
 PARTS: dict[str, tuple[Part, tuple[str, ...]]] = {
     "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
     "R1-reasoning": (r1_capacity.run_reasoning, ()),
-    "R2": (r2_paced.run, tuple(c.name for c in r2_paced.GROUNDS)),
     "R3": (r3_classes.run, tuple(classes.GROUNDS)),
     "R3-fleet": (r3_fleet.run, tuple(classes.GROUNDS)),
     "R4": (r4_offline.run, tuple(c.name for c in r4_offline.GROUNDS)),

@@ -21,7 +21,6 @@ from benchmarks.speculation.measure import (
     TUNED_FOR,
     Case,
     DayTask,
-    Delivery,
     Task,
     measure,
     measure_day,
@@ -30,16 +29,9 @@ from benchmarks.speculation.measure import (
 NAME = "speculation"
 PARTS = "capacity", "days"
 FIXED = ("1", "2", "3", "5")
-CASES = (
-    Case("paper-fig3", "gaps", TUNED_FOR),
-    *(Case("paper-fig3", "paced", acceptance) for acceptance in (0.5, 0.7, 0.9)),
-)
+CASES = tuple(Case("paper-fig3", acceptance) for acceptance in (0.5, TUNED_FOR, 0.9))
 SHIFT = 0.9, 0.5
-DAYS: tuple[tuple[Delivery, tuple[float, ...]], ...] = (
-    ("gaps", (TUNED_FOR,)),
-    ("paced", (TUNED_FOR,)),
-    ("paced", SHIFT),
-)
+DAYS = (TUNED_FOR,), SHIFT
 TEXT = (
     "`adaptive` on exponential lengths of 257 in, 62 out, D 50 ms, TTFT 2 s. Drafting one token "
     "for the batch takes 4% of a step of one decode (a head of one layer), verifying one what a "
@@ -47,8 +39,8 @@ TEXT = (
     "`num_speculative_tokens_per_batch_size` with the most tokens/s at each batch size by true "
     "step times, lengths and acceptance (`benchmarks/speculation/table.py`). Capacity: the "
     "highest rate at which the second half of a run holds the SLA at p99; low load: a fifth of "
-    "the fluid limit without drafts. A day has five phases: 0.2, 0.5, a peak (0.85 by gaps, 1.2 "
-    "paced), 0.5, 0.2 of that limit; its table is for an acceptance of 0.7. `known` has the "
+    "the fluid limit without drafts. A day has five phases: 0.2, 0.5, 0.85, 0.5, 0.2 of that "
+    "limit; its table is for an acceptance of 0.7. `known` has the "
     "table of each acceptance: what a choice could earn at most that follows acceptance while "
     "engines run. A day counts where 1% of the deliveries are late at most and p99 of TTFT is "
     "within 2 s; tokens/s of a request are one over the mean time per token."
@@ -61,11 +53,11 @@ def main() -> None:
         Task(case, arm, FIRST_SEED, args.small)
         for number, case in enumerate(CASES)
         for arm in (OFF, *FIXED, TABLE)
-        if arm != OFF or (case.profile, case.delivery) not in _pairs(CASES[:number])
+        if arm != OFF or not number  # without drafts acceptance does not matter
     ]
     days = [
-        DayTask(delivery, acceptances, arm, FIRST_SEED, args.small)
-        for delivery, acceptances in DAYS
+        DayTask(acceptances, arm, FIRST_SEED, args.small)
+        for acceptances in DAYS
         for arm in (OFF, *FIXED, TABLE, *([KNOWN] if acceptances == SHIFT else []))
     ]
     tasks = tasks if "capacity" in args.only else []
@@ -81,10 +73,6 @@ def main() -> None:
     if not args.small and set(args.only) == set(PARTS):
         write_page(NAME, text)
     end(NAME, rows)
-
-
-def _pairs(cases: tuple[Case, ...]) -> set[tuple[str, str]]:
-    return {(case.profile, case.delivery) for case in cases}
 
 
 if __name__ == "__main__":

@@ -38,18 +38,18 @@ def figures(found: Mapping[Task, tuple[float, float]]) -> list[Row]:
 def rows_of_days(found: Mapping[DayTask, tuple[float, float, float]]) -> list[Row]:
     """Tokens/s of a request over a day: the table over the best fixed that holds the SLA."""
     made: list[Row] = []
-    for (delivery, acceptances), of in by_day(found).items():
+    for acceptances, of in by_day(found).items():
         day = " then ".join(f"{one:g}" for one in acceptances)
-        word = f"{delivery}_{'_'.join(f'{one:g}' for one in acceptances)}"
+        word = "_".join(f"{one:g}" for one in acceptances)
         held = {arm: got for arm, got in of.items() if arm not in (TABLE, KNOWN) and holds(got)}
         if held:
             best = min(held, key=lambda arm: held[arm][0])
-            what = f"a day, {delivery}, acceptance {day}: tokens/s of a request over the best fixed"
+            what = f"a day, acceptance {day}: tokens/s of a request over the best fixed"
             value = held[best][0] / of[TABLE][0] if holds(of[TABLE]) else 0.0
             row = Row(f"spec_day_{word}", f"{what} ({best})", "ratio", exactly(value))
             made.append(replace(row, at_least=OVER_A_DAY))
         if KNOWN in of:
-            what = f"a day, {delivery}, acceptance {day}: tables of the acceptance of now over the"
+            what = f"a day, acceptance {day}: tables of the acceptance of now over the"
             value = of[TABLE][0] / of[KNOWN][0]
             made.append(Row(f"spec_known_{word}", f"{what} one table", "ratio", exactly(value)))
     return made
@@ -74,8 +74,8 @@ def day_table(found: Mapping[DayTask, tuple[float, float, float]]) -> str:
     """Ms per token, late deliveries and p99 of TTFT, by arm; empty without rows."""
     lines = []
     arms = list(dict.fromkeys(task.arm for task in found))
-    for (delivery, acceptances), of in by_day(found).items():
-        day = f"{delivery}, {' then '.join(f'{one:g}' for one in acceptances)}"
+    for acceptances, of in by_day(found).items():
+        day = " then ".join(f"{one:g}" for one in acceptances)
         cells = [
             f"{of[a][0]:.1f}; {of[a][1]:.2%}; {of[a][2]:.2f}" if a in of else NONE for a in arms
         ]
@@ -88,28 +88,24 @@ def by_case(
     found: Mapping[Task, tuple[float, float]],
 ) -> dict[Case, dict[str, tuple[float, float]]]:
     """By row and arm; without drafts acceptance does not matter, and is measured once."""
-    off = {
-        (task.case.profile, task.case.delivery): got
-        for task, got in found.items()
-        if task.arm == OFF
-    }
+    off = {task.case.profile: got for task, got in found.items() if task.arm == OFF}
     rows: dict[Case, dict[str, tuple[float, float]]] = {}
     for task, got in found.items():
         if task.arm != OFF:
             case = task.case
-            rows.setdefault(case, {OFF: off[case.profile, case.delivery]})[task.arm] = got
+            rows.setdefault(case, {OFF: off[case.profile]})[task.arm] = got
     return rows
 
 
 def by_day(
     found: Mapping[DayTask, tuple[float, float, float]],
-) -> dict[tuple[str, tuple[float, ...]], dict[str, tuple[float, float, float]]]:
+) -> dict[tuple[float, ...], dict[str, tuple[float, float, float]]]:
     """By day and arm."""
-    rows: dict[tuple[str, tuple[float, ...]], dict[str, tuple[float, float, float]]] = {}
+    rows: dict[tuple[float, ...], dict[str, tuple[float, float, float]]] = {}
     for task, got in found.items():
-        rows.setdefault((task.delivery, task.acceptances), {})[task.arm] = got
+        rows.setdefault(task.acceptances, {})[task.arm] = got
     return rows
 
 
 def _name(case: Case) -> str:
-    return f"{case.profile}, {case.delivery}, {case.acceptance:g}"
+    return f"{case.profile}, {case.acceptance:g}"

@@ -6,7 +6,6 @@ verified like a prompt token.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -31,23 +30,16 @@ RUN_S, LEAST_REQUESTS, PRECISION = 45.0, 300, 0.03
 NEAR, MOST = 0.9, 2.0  # times the fluid limit without drafts: where a search begins and ends
 LOW = 0.2  # times it: low load
 # Times it, and seconds: the highest is 0.9 of what the best fixed number of drafts carries.
-MIDDLE, PHASE_S = 0.5, 30.0
-PEAK = {"gaps": 0.85, "paced": 1.2}
-
-Delivery = Literal["gaps", "paced"]
+MIDDLE, PEAK, PHASE_S = 0.5, 0.85, 30.0
+SLA = Sla(itl_ms=ITL_MS, ttft_ms=TTFT_MS)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An engine and what it is held to."""
+    """An engine that speculates."""
 
     profile: str
-    delivery: Delivery
     acceptance: float
-
-    @property
-    def sla(self) -> Sla:
-        return Sla(itl_ms=ITL_MS, ttft_ms=TTFT_MS, delivery=self.delivery)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +66,6 @@ class DayTask:
         arm: as for ``Task``, but ``table`` is for ``TUNED_FOR``; ``known``: for each of them.
     """
 
-    delivery: Delivery
     acceptances: tuple[float, ...]
     arm: str
     seed: int
@@ -83,7 +74,7 @@ class DayTask:
 
 def measure(task: Task) -> tuple[float, float]:
     """Capacity, requests/s, and mean time per token at low load, ms."""
-    case, ground, target = task.case, Ground(load_profile(task.case.profile)), Target(task.case.sla)
+    case, ground, target = task.case, Ground(load_profile(task.case.profile)), Target(SLA)
     plan = plan_of(case, task.arm, case.acceptance)
     run_s, least = (5.0, 40) if task.small else (RUN_S, LEAST_REQUESTS)
     course = make_course(
@@ -97,7 +88,7 @@ def measure(task: Task) -> tuple[float, float]:
         NEAR * limit, limit / 64, MOST * limit, precision,
     )  # fmt: skip
     requests = course.traffic.at(LOW * limit)[:least]
-    low = summarise(task.arm, replay(requests, plan, ground), case.sla).tpot_ms.mean
+    low = summarise(task.arm, replay(requests, plan, ground), SLA).tpot_ms.mean
     return per_s, low or 0.0
 
 
@@ -116,17 +107,17 @@ def measure_day(task: DayTask) -> tuple[float, float, float]:
 
 
 def _day(task: DayTask, acceptance: float) -> tuple[float, float, float]:
-    case = Case("paper-fig3", task.delivery, acceptance)
+    case = Case("paper-fig3", acceptance)
     profile, workload = load_profile(case.profile), load_workload(WORKLOAD)
-    limit = make_course(workload, Ground(profile), Target(case.sla)).fluid_limit_per_s
+    limit = make_course(workload, Ground(profile), Target(SLA)).fluid_limit_per_s
     seconds = 4.0 if task.small else PHASE_S
-    loads = LOW, MIDDLE, PEAK[task.delivery], MIDDLE, LOW
+    loads = LOW, MIDDLE, PEAK, MIDDLE, LOW
     phases = [Phase(workload, load * limit, seconds) for load in loads]
     warm_up = draw_phases([Phase(workload, MIDDLE * limit, seconds / 2)], None, task.seed + 1000)
     plan = plan_of(case, task.arm, acceptance if task.arm == KNOWN else TUNED_FOR)
     trace = replay(draw_phases(phases, None, task.seed), plan, Ground(profile, warm_up=warm_up))
-    summary = summarise(task.arm, trace, case.sla)
-    late = late_share(trace, case.sla) or 0.0
+    summary = summarise(task.arm, trace, SLA)
+    late = late_share(trace, SLA) or 0.0
     return summary.tpot_ms.mean or 0.0, late, (summary.ttft_ms.p99 or 0.0) / 1000
 
 
@@ -137,7 +128,7 @@ def plan_of(case: Case, arm: str, tuned_for: float) -> Plan:
         tuned_for: the acceptance that a table is made for.
     """
     profile = load_profile(case.profile)
-    plan = parse_policy("adaptive", case.sla, engine_of(profile))
+    plan = parse_policy("adaptive", SLA, engine_of(profile))
     if arm == OFF:
         return plan
     lengths = lengths_of()
@@ -152,8 +143,7 @@ def plan_of(case: Case, arm: str, tuned_for: float) -> Plan:
         lengths.mean_held,
         lengths.mean_input / lengths.mean_output,
         lengths.mean_context,
-        case.sla.itl_s,
-        case.delivery == "paced",
+        SLA.itl_s,
     )
     by_batch = tuple(table(steps, profile.max_num_seqs))
     return replace(plan, speculation=drafts.model_copy(update={"by_batch": by_batch}))

@@ -9,9 +9,9 @@ with m tokens of KV a sequence, d seconds to draft one token for the batch, and 
 come in the place of what ends: p prompt tokens for each token that is generated, x of context each.
 A draft is verified as one more row of the step's matrices, like a prompt token.
 
-Tokens/s are B E(k) / T where T is within its limit: D by gaps, E(k) D under paced delivery. Where
-it is not, prompts wait, and the batch shrinks to the largest that fits: tokens/s are those there.
-Most tokens/s at a batch are also the shortest time per token.
+Tokens/s are B E(k) / T where T is within D. Where it is not, prompts wait, and the batch shrinks
+to the largest that fits: tokens/s are those there. Most tokens/s at a batch are also the shortest
+time per token.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,6 @@ class DraftedSteps:
         prompts_per_token: p.
         context: x.
         itl_s: D; None: no SLA.
-        paced: the SLA is held against the time per token.
     """
 
     step_s: Callable[[float, float, float, float], float]
@@ -49,7 +48,6 @@ class DraftedSteps:
     prompts_per_token: float = 0.0
     context: float = 0.0
     itl_s: float | None = None
-    paced: bool = False
 
     def tokens(self, drafts: int) -> float:
         """E(k)."""
@@ -68,11 +66,10 @@ class DraftedSteps:
         per_s: Floats = tokens * np.arange(1, largest + 1) / took_s
         if self.itl_s is None:
             return per_s
-        limit_s = self.itl_s * (tokens if self.paced else 1.0)
-        if took_s[0] > limit_s:
+        if took_s[0] > self.itl_s:
             return np.zeros(largest)
-        fitting = np.interp(limit_s, np.maximum.accumulate(took_s), batches)
-        return np.where(took_s <= limit_s, per_s, tokens * fitting / limit_s)
+        fitting = np.interp(self.itl_s, np.maximum.accumulate(took_s), batches)
+        return np.where(took_s <= self.itl_s, per_s, tokens * fitting / self.itl_s)
 
 
 def table(steps: DraftedSteps, largest: int, most: int = MOST_DRAFTS) -> Table:

@@ -1,21 +1,20 @@
 """The controller's loop: pools reports, decides each replica's limits. Pure; time comes in."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from controller.capacity import capacity_error_frac, capacity_per_s, out_of_reach
 from controller.config import BatchingConfig
 from controller.fleet.role_pool import SETTLED_S, RolePool
-from controller.models.arrays import Floats
+from controller.law.rows import RowHistory
+from controller.law.step_model import GUESS_STEPS, PRIOR_STEPS, Fit, guess
 from controller.models.lengths import LengthMoments
-from controller.models.step_time import StepStats, fit
-from controller.models.survival import BINS, ENDS_KEPT
-from controller.policies.base import Decision, Policy, Pool
-from controller.policies.registry import make_policy
+from controller.models.step_time import StepModel, StepStats, fit
+from controller.models.survival import Exposure
+from controller.policies.base import Decision, Pool, Seen
+from controller.policies.registry import POLICIES
 from controller.records import BatchLimits, EngineLimits, ReplicaReport, Role
 from controller.report_checks import check_report
 from controller.roles import as_prefill
@@ -23,65 +22,53 @@ from controller.switch import Switch, Switches, is_on, merged, next_switch
 
 POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate
 FEW = 16  # replicas: of so many, who joins counts at once; 1,000 join within half a second
+KNOWN_ROWS = 100  # from which on an engine's model is one to tell changes of its speed by
+UNKNOWN_STEP_S = 0.05  # what a step is guessed to take without an SLA
 UNLIKE = 1.5  # replicas of one group differ by a few percent; a clock throttled halves the speed
 GONE_LEASES = 3  # a replica without a report for three leases is gone, not late
 
 
 @dataclass(slots=True)
-class _Subgroup:
-    """The replicas of a group that bring one configuration, and the policy that decides for them.
+class _Member:
+    """One replica.
 
-    Their number is not 1 per group while a changed configuration reaches replica after replica.
+    Args:
+        report: its last.
+        config: that it goes by, by its role.
+        base: as it came with the report, whatever role the replica is in.
+        history: rows of its steps.
+        fit: the step-time model of these; None before the first.
+        limits: decided from a pool that has this report in it.
+        tail_frac: as of ``StepModel``; None: no target was found yet.
     """
 
-    config: BatchingConfig
-    policy: Policy
-    replicas: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Member:
     report: ReplicaReport
-    counts: Floats  # of output lengths, as its report has them
+    config: BatchingConfig
+    base: BatchingConfig
     received_s: float
-    subgroup: _Subgroup
     joined_at_exchange: int
-    base: BatchingConfig  # as it came with the report, whatever role the replica is in
-    limits: BatchLimits = field(init=False)  # decided from a pool that has this report in it
+    history: RowHistory
+    fit: Fit | None = None
+    limits: BatchLimits = field(init=False)
+    tail_frac: float | None = None
+
+    @property
+    def stats(self) -> StepStats:
+        return self.fit.stats if self.fit else StepStats()
 
 
 @dataclass(slots=True)
 class _Group:
-    by_config: dict[BatchingConfig, _Subgroup] = field(default_factory=dict)
     members: dict[str, _Member] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
+    stats: StepStats = field(default_factory=StepStats)  # of all that are alike, as pooled
+    counted: dict[str, StepStats] = field(default_factory=dict)  # of each of these
     pooled_s: float = float("-inf")
     resumed_s: float = float("-inf")  # after a time in which no report came of any replica
-    counts: Floats = field(default_factory=lambda: np.zeros(BINS))  # the sum over all members
     unlike: frozenset[str] = frozenset()
     roles: RolePool[str] = field(default_factory=RolePool)
     base: BatchingConfig | None = None  # the one that came last, by which roles go
     role_capacity_per_s: float | None = None  # of each, where some compute prompts for others
-
-    def subgroup(self, replica_id: str, config: BatchingConfig) -> _Subgroup:
-        """The replicas under ``config``, now with this one; it leaves those it was with."""
-        subgroup = self.by_config.get(config)
-        if subgroup is None:
-            subgroup = self.by_config[config] = _Subgroup(config, make_policy(config))
-        if replica_id not in subgroup.replicas:
-            self.leave(replica_id)
-            subgroup.replicas.add(replica_id)
-        return subgroup
-
-    def leave(self, replica_id: str) -> None:
-        """The replica is under no configuration any more; one without replicas is dropped."""
-        if (member := self.members.get(replica_id)) is None:
-            return
-        subgroup = member.subgroup
-        subgroup.policy.forget(replica_id)
-        subgroup.replicas.discard(replica_id)
-        if not subgroup.replicas:
-            del self.by_config[subgroup.config]
 
 
 class ControlLoop:
@@ -112,19 +99,23 @@ class ControlLoop:
             group.base = base
         if base.roles is not None and report.role == "prefill":
             config = as_prefill(base)
-        counts = _counts(report)
-        group.counts += counts - last.counts if last else counts
-        subgroup = group.subgroup(report.replica_id, config)
-        if last and report.enforced and not last.report.enforced:
-            subgroup.policy.forget(report.replica_id)  # what it saw was not of its making
+        restarted = last is not None and report.seq < last.report.seq
         member = group.members[report.replica_id] = _Member(
             report,
-            counts,
-            now_s,
-            subgroup,
-            last.joined_at_exchange if last else self._exchanges,
+            config,
             base,
+            now_s,
+            last.joined_at_exchange if last else self._exchanges,
+            RowHistory() if last is None or restarted else last.history,
+            tail_frac=last.tail_frac if last else None,
         )
+        member.history.add(report.rows)
+        prior = _others(group, report.replica_id)
+        own = prior or guess(config.sla.itl_s or UNKNOWN_STEP_S)
+        weight = PRIOR_STEPS if prior else GUESS_STEPS
+        rows = member.history.rows
+        before = report.model if member.history.wanted >= KNOWN_ROWS else None
+        member.fit = Fit(rows, own, weight, report.engine.graph_tokens, before)
         joins_few = last is None and len(group.members) <= FEW
         if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
             self._forget_gone(now_s)
@@ -132,8 +123,19 @@ class ControlLoop:
             group.role_capacity_per_s = None
             if group.base is not None and self._gives_roles(report.group, group.base):
                 self._assign_roles(group, group.base, now_s)
-        decision = subgroup.policy.fleet(report, group.pool, now_s)
-        member.limits = self._limits(group, base, report, decision)
+        # What was seen while nothing was enforced was not of the policy's making.
+        anew = last is not None and report.enforced and not last.report.enforced
+        seen = Seen(config, report, rows, member.fit, group.pool, now_s)
+        decision, memory = POLICIES[config.policy]({} if anew else report.memory, seen)
+        if decision.model is not None:
+            member.tail_frac = decision.model.tail_frac
+        member.limits = replace(
+            self._limits(group, base, report, decision),
+            memory=memory,
+            generation=report.generation,
+            wanted_row=member.history.wanted,
+            usual_speed=member.fit.usual,
+        )
         if base.roles is not None:
             role: Role = "mixed"  # where nothing is enforced each does all of its requests
             if self._gives_roles(report.group, base):
@@ -167,30 +169,35 @@ class ControlLoop:
 
     def configs(self) -> set[BatchingConfig]:
         """The configurations that any replica is under now."""
-        return {config for group in self._groups.values() for config in group.by_config}
+        return {m.config for group in self._groups.values() for m in group.members.values()}
 
     def _forget_gone(self, now_s: float) -> None:
         # Over all groups: one whose application was taken down has nobody left to prune it.
         for name, group in list(self._groups.items()):
             for replica_id, member in list(group.members.items()):
-                if member.received_s < now_s - GONE_LEASES * member.subgroup.config.lease_s:
-                    group.leave(replica_id)
-                    group.counts -= group.members.pop(replica_id).counts
+                if member.received_s < now_s - GONE_LEASES * member.config.lease_s:
+                    del group.members[replica_id]
             if not group.members:
                 del self._groups[name]
 
     def _pool(self, group: _Group, now_s: float) -> None:
-        reports = [m.report for m in group.members.values()]
-        group.unlike = unlike(reports)
+        members = group.members
+        group.unlike = unlike(members)
+        reports = [m.report for m in members.values()]
         # Of a prefill engine they are of the time when it was none.
         decode = [r for r in reports if r.role != "prefill"] or reports
         lengths = sum((r.lengths for r in decode), LengthMoments())
-        alike = (r.steps for r in reports if r.replica_id not in group.unlike)
-        steps = sum(alike, StepStats())
-        model = fit(steps)
+        outputs = Exposure.nothing()
+        for report in decode:
+            outputs = outputs.plus(report.exposure)
+        group.counted = {name: m.stats for name, m in members.items() if name not in group.unlike}
+        group.stats = sum(group.counted.values(), StepStats())
+        model = fit(group.stats)
         if model is not None:
-            model = replace(model, tail_frac=_usual_tail_frac(reports))
-        group.pool = Pool(len(reports), lengths, model)
+            tails = [m.tail_frac for m in members.values() if m.tail_frac is not None]
+            # The median of what replicas found, so that a newcomer need not find it first.
+            model = replace(model, tail_frac=median(tails) if tails else 0.0)
+        group.pool = Pool(len(reports), lengths, model, outputs)
         if group.base is not None and now_s > group.pooled_s + group.base.lease_s:
             group.resumed_s = now_s
         group.pooled_s = now_s
@@ -226,6 +233,11 @@ class ControlLoop:
                 capacity = capacity_per_s(pool.model, pool.lengths, together, held_s)
         if pool.model is not None and capacity is not None:
             error_frac = capacity_error_frac(pool.model, pool.lengths)
+        own = decision.model
+        if own is None and report.replica_id in group.unlike:
+            member = group.members[report.replica_id]
+            own = fit(member.stats)
+        models = [m for m in (pool.model, decision.model) if m is not None]
         return BatchLimits(
             lease_s=config.lease_s,
             max_running=decision.max_running,
@@ -234,13 +246,17 @@ class ControlLoop:
             enforce=config.enforce,
             capacity_per_s=capacity,
             capacity_error_frac=error_frac,
-            model=fit(report.steps) if report.replica_id in group.unlike else pool.model,
+            model=own or pool.model,
             replicas=pool.replicas,
-            outputs=_for_a_newcomer(group, report),
             # Either model: the group's sets the capacity, the replica's own its published cap.
-            sla_out_of_reach=itl_s is not None
-            and any(out_of_reach(m, itl_s) for m in (pool.model, report.model) if m is not None),
+            sla_out_of_reach=itl_s is not None and any(out_of_reach(m, itl_s) for m in models),
             switches=self._switches,
+            target_s=decision.target_s,
+            target_full_s=decision.target_full_s,
+            counted_waiting=decision.counted_waiting,
+            by_class=decision.by_class,
+            reserve=decision.reserve,
+            late_anyway=decision.late_anyway,
         )
 
     def sizes(self) -> dict[str, int]:
@@ -262,14 +278,14 @@ class ControlLoop:
             "switches": self._switches,
             "groups": {
                 name: {
-                    "policy": ", ".join(sorted({config.policy for config in group.by_config})),
+                    "policy": ", ".join(sorted({m.config.policy for m in group.members.values()})),
                     "on": is_on(self._switches, name),
                     "pool": group.pool,
                     "replicas": {
                         replica_id: {
                             "age_s": now_s - member.received_s,
                             "joined_at_exchange": member.joined_at_exchange,
-                            "batching": member.subgroup.config,
+                            "batching": member.config,
                             "report": member.report,
                             "limits": member.limits,
                         }
@@ -281,55 +297,41 @@ class ControlLoop:
         }
 
 
-def unlike(reports: Sequence[ReplicaReport]) -> frozenset[str]:
+def unlike(members: Mapping[str, _Member]) -> frozenset[str]:
     """Replicas whose steps take another time than their group's: a throttled or shared GPU.
 
     Each replica's own model predicts the group's average batch. One that is ``UNLIKE`` times off
     the median is left out of the group's model and gets its own. Of two, neither is the odd one.
     """
-    known = [r for r in reports if r.model is not None and r.recent.steps]
+    known = {
+        name: (m.report, model)
+        for name, m in members.items()
+        if m.report.recent.steps and m.fit and (model := fit(m.stats)) is not None
+    }
     if len(known) < 3:
         return frozenset()
-    decodes = median(r.recent.decodes for r in known)
-    held = median(r.lengths.mean_held for r in known)
+    decodes = median(r.recent.decodes for r, _ in known.values())
+    held = median(r.lengths.mean_held for r, _ in known.values())
     took = {
-        r.replica_id: r.model.predict_s(decodes, decodes * held, 0, 0) for r in known if r.model
+        name: model.predict_s(decodes, decodes * held, 0, 0) for name, (_, model) in known.items()
     }
     usual_s = median(took.values())
     return frozenset(
-        replica_id
-        for replica_id, took_s in took.items()
-        if not usual_s / UNLIKE <= took_s <= usual_s * UNLIKE
+        name for name, took_s in took.items() if not usual_s / UNLIKE <= took_s <= usual_s * UNLIKE
     )
 
 
-def _usual_tail_frac(reports: Sequence[ReplicaReport]) -> float:
-    """The median of what the replicas measured, so that a newcomer need not measure first."""
-    known = [r.model for r in reports if r.model is not None]
-    measured = [model.tail_frac for model in known if model.tail_frac]
-    return median(measured) if measured else 0.0
+def _others(group: _Group, replica_id: str) -> StepModel | None:
+    """The step-time model of a group's other replicas; None: not known, or this one is unlike."""
+    if replica_id in group.unlike:
+        return None
+    whole, own = group.stats, group.counted.get(replica_id)
+    return fit(whole if own is None else whole - own)
 
 
 def _old_news(report: ReplicaReport, last: _Member, now_s: float) -> bool:
     """Sent twice or overtaken. Past a lease, a lower number is an engine that started anew."""
     return report.seq <= last.report.seq and now_s < last.received_s + last.limits.lease_s
-
-
-def _counts(report: ReplicaReport) -> Floats:
-    """Its counts of output lengths; nothing where its policy keeps none."""
-    known = len(report.outputs) == BINS
-    return np.array(report.outputs, dtype=float) if known else np.zeros(BINS)
-
-
-def _for_a_newcomer(group: _Group, report: ReplicaReport) -> tuple[float, ...] | None:
-    """The group's counts of output lengths, if they hold more than the replica's own."""
-    if (
-        len(report.outputs) != BINS
-        or sum(report.outputs) >= ENDS_KEPT
-        or group.counts.sum() <= ENDS_KEPT
-    ):
-        return None
-    return tuple(group.counts.tolist())
 
 
 def _held_uncapped(engine: EngineLimits, lengths: LengthMoments) -> int:

@@ -10,13 +10,21 @@ from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any, get_type_hints
 
-from controller.models.step_time import StepStats
+from controller.law.rows import PackedRows
 from controller.records import BatchLimits, ReplicaReport
 
 # What people do not look at, and is as large as all the rest: what stands in its place.
 LEFT_OUT: dict[Any, dict[str, Any]] = {
-    ReplicaReport: {"steps": StepStats(), "outputs": (), "switches": ()},
-    BatchLimits: {"outputs": None, "switches": ()},
+    ReplicaReport: {
+        "rows": PackedRows(),
+        "lengths_seen": b"",
+        "batch": b"",
+        "queue": b"",
+        "slos": (),
+        "memory": {},
+        "switches": (),
+    },
+    BatchLimits: {"memory": {}, "switches": ()},
 }
 
 

@@ -3,13 +3,13 @@
 The engine measures its own steps and keeps those inside the SLA. On its way out a token still waits
 for the process that makes text of it and for the one that sends it, and what two tokens wait
 differs. The share of tokens that leave late is therefore counted where they leave, and moves what
-the engine is held to, one loop outside of ``controller.models.step_target``.
+the engine is held to, one loop outside of ``controller.law.target``.
 """
 
 from dataclasses import dataclass
 from typing import Self
 
-from controller.models.step_target import AIM
+from controller.law.target import AIM
 
 # Share of the SLA that an exchange takes off, times the excess late share, which is clipped to
 # ``MOST_EXCESS``. An excess of 5% of late tokens is gone after half a minute, at two exchanges a

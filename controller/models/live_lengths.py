@@ -9,7 +9,6 @@ import math
 
 import numpy as np
 
-from controller.models.arrays import Ints
 from controller.models.lengths import LengthMoments
 from controller.models.survival import (
     AGES,
@@ -23,22 +22,14 @@ PRIOR_REQUESTS = 1.0  # what the mean hazard weighs in each bin, in requests
 class LiveLengths(LengthHistory):
     """Corrects the moments of finished requests by what those that run have shown."""
 
-    def __init__(self) -> None:
-        super().__init__(parts=False)
-
-    def corrected(
-        self, ended: LengthMoments, prompts: LengthMoments, generated: Ints
-    ) -> LengthMoments:
+    def corrected(self, ended: LengthMoments, prompts: LengthMoments) -> LengthMoments:
         """The moments of as many requests as have ended.
 
         Args:
             ended: of finished requests.
             prompts: of the prompts that came; where they are more than the finished ones, they say
                 what prompts are like.
-            generated: output tokens so far of those that run, shape (n,).
         """
-        # No alarm drops older ones: equal answers that end together ring it for nothing.
-        self.update(generated, None)
         if not ended.n or not ended.output:
             return ended
         mean, square = _moments(self.seen)

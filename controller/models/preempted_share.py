@@ -1,42 +1,41 @@
-"""The margin: how many deviations of memory's forecast are kept free, by preemptions that happen.
+"""The margin: the share of KV memory that is kept free, moved by the preemptions that happen.
 
-Where the share of preempted requests has an upper bound epsilon, the margin moves up by ``STEP``
-for the preemptions within ``COOL_STEPS``, which count once, and down by epsilon ``STEP`` for each
-request that finished: in the long run that share of them is preempted. Where the bound comes from
-an SLA on gaps between tokens, a long answer counts as several requests (``worth_of``): a preemption
-makes one gap late, and it has many.
+With an upper bound epsilon on the share of requests that are preempted, the margin moves up by
+``STEP`` for the preemptions of a period, which count twice at most, and down by epsilon ``STEP``
+for each request that finished: in the long run that share of them is preempted. Below 0 more is
+started than the forecast says memory holds: equal answers that started together would else end
+together for ever, and fill half of it. If the bound comes from an SLA on gaps between tokens, a
+long answer counts as several requests (``worth_of``): a preemption makes one gap late, and it has
+many.
 """
 
-START, STEP, RANGE = 1.0, 0.2, (0.0, 3.0)
+START, STEP, RANGE = 0.05, 0.01, (-0.5, 0.3)
 # Of the gaps that an SLA lets be late a tenth may be for preemptions, the others for long steps.
 TOKENS_EACH = 10
-COOL_STEPS = 8  # preemptions within as many steps of the engine have one cause, and count once
+MOST_CAUSES = 2  # of the preemptions of one period: many at once have one cause
 
 
 class MemoryMargin:
-    """The deviations kept free.
+    """The share of memory that is kept free.
 
     Args:
         epsilon: the share of requests that may be preempted, at most (epsilon_M of the paper).
 
     Attributes:
-        value: how many.
+        value: the share.
     """
 
     def __init__(self, epsilon: float) -> None:
         self._epsilon = epsilon
-        self._cool_until = 0  # step
         self.value = START
 
     def finished(self, worth: float) -> None:
         """A request ended by itself; it counts as ``worth`` of them."""
         self._move(-STEP * self._epsilon * worth)
 
-    def preempted(self, step: int) -> None:
-        """A request lost its KV blocks: memory was overcommitted."""
-        if step >= self._cool_until:
-            self._cool_until = step + COOL_STEPS
-            self._move(STEP)
+    def preempted(self, requests: int) -> None:
+        """So many requests lost their KV blocks in a period: memory was overcommitted."""
+        self._move(STEP * min(requests, MOST_CAUSES))
 
     def _move(self, by: float) -> None:
         low, high = RANGE

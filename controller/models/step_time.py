@@ -18,13 +18,11 @@ from typing import Self
 import numpy as np
 
 from controller.models.arrays import Floats
-from controller.models.residuals import LEAST_RMSE, Residuals
 
 # Sizes of ordinary features, so that one ridge suits every coefficient: 100 decodes, 100k tokens
 # of KV, 1k prefill tokens, 1M token^2 of prefill attention.
 SCALE = np.array([1.0, 1e2, 1e5, 1e3, 1e6, 1.0])
 FEATURES = len(SCALE)
-POOL_FORGET = 0.999  # per step: about a thousand steps, 30 s of a busy engine, are remembered
 # Of one scaled step: settles what the data leaves open, and nothing else. Where all steps have
 # prompts, what they take is no cost of having some.
 RIDGE = np.diag([1e-3, 1e-3, 1e-3, 1e-3, 2e-3, 0.1])
@@ -33,9 +31,6 @@ MIN_STEPS = 50  # eight for each of six coefficients
 # An SLA closer than this to the step of one decode leaves less than a tenth of the engine to all
 # other requests and to prompts, and the steps' own spread takes that.
 IN_REACH = 1.1
-ROUNDS = 5  # a pause among 50 steps moves their fit by a fiftieth, and each round cuts that
-OF_MEDIAN = 1.4826  # a deviation of normal errors, in medians of their size
-OUTLIER = 5.0  # deviations
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +48,14 @@ class StepStats:
             tuple(x + y for x, y in zip(self.b, other.b, strict=True)),
             self.n + other.n,
             self.tt + other.tt,
+        )
+
+    def __sub__(self, other: Self) -> "StepStats":
+        return StepStats(
+            tuple(x - y for x, y in zip(self.a, other.a, strict=True)),
+            tuple(x - y for x, y in zip(self.b, other.b, strict=True)),
+            self.n - other.n,
+            self.tt - other.tt,
         )
 
 
@@ -113,93 +116,11 @@ class StepModel:
         return 0 < self.graph_tokens < decodes + prefill
 
 
-Row = tuple[float, float, float, float, float, float, float]
-
-
-class StepFit:
-    """Collects steps one by one; folds them into statistics when asked.
-
-    Pauses are clipped (``controller.models.residuals``) by a fit of the steps before; those of the
-    first ``MIN_STEPS`` when there are so many, by their own fit.
-    """
-
-    def __init__(self) -> None:
-        self._rows: list[Row] = []
-        self._first: list[Row] | None = []  # while they are too few for a fit
-        self._residuals = Residuals()
-        self._clear()
-
-    def _clear(self) -> None:
-        self._a: Floats = np.zeros((FEATURES, FEATURES))
-        self._b: Floats = np.zeros(FEATURES)
-        self._n = 0.0
-        self._tt = 0.0
-
-    def add(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> None:
-        # A list append per step; the linear algebra waits for the next report.
-        self._rows.append((1.0, decodes, kv, prefill, context, float(prefill > 0), duration_s))
-
-    def stats(self) -> StepStats:
-        """The statistics with every step so far, the newest with weight 1."""
-        if self._rows:
-            rows = np.array(self._rows)
-            if self._first is None:
-                self._cut(rows)
-            self._fold(rows)
-            if self._first is not None:
-                self._first += self._rows
-                if len(self._first) >= MIN_STEPS:
-                    first, self._first = np.array(self._first), None
-                    self._clear()
-                    self._fold(cut_rows(first))
-            self._rows.clear()
-        return self._stats()
-
-    def _stats(self) -> StepStats:
-        return StepStats(
-            tuple(self._a.ravel().tolist()), tuple(self._b.tolist()), self._n, self._tt
-        )
-
-    def _cut(self, rows: Floats) -> None:
-        model = fit(self._stats())
-        if model is not None:
-            rows[:, FEATURES] = [
-                self._residuals.clipped(took_s, model.predict_s(*features), prompts > 0)
-                for _, *features, prompts, took_s in rows.tolist()
-            ]
-
-    def _fold(self, rows: Floats) -> None:
-        v, t = fitted_features(rows), rows[:, FEATURES]
-        weight = POOL_FORGET ** np.arange(len(rows) - 1, -1, -1)
-        fade = POOL_FORGET ** len(rows)
-        self._a = fade * self._a + v.T @ (v * weight[:, None])
-        self._b = fade * self._b + v.T @ (t * weight)
-        self._n = fade * self._n + float(weight.sum())
-        self._tt = fade * self._tt + float(weight @ (t * t))
-
-
 def fitted_features(rows: Floats) -> Floats:
     """Scaled, with P + X / 1000 in the place of X; shape (n, FEATURES) of at least as many."""
     v: Floats = rows[:, :FEATURES] / SCALE
     v[:, 4] += v[:, 3]
     return v
-
-
-def cut_rows(rows: Floats) -> Floats:
-    """Steps (features and seconds, shape (n, 7)) with outliers cut by a fit of these steps alone.
-
-    The spread is the median error here: half of the steps may be outliers without moving it.
-    """
-    v, t = fitted_features(rows), rows[:, FEATURES].copy()
-    for _ in range(ROUNDS):
-        c = nonnegative(v.T @ v + RIDGE, v.T @ t)
-        predicted_s = v @ c
-        error = t - predicted_s
-        middle = np.median(error)
-        spread_s = OF_MEDIAN * np.median(np.abs(error - middle))
-        most = OUTLIER * np.maximum(spread_s, LEAST_RMSE * predicted_s)
-        t = np.maximum(predicted_s + np.clip(error, middle - most, middle + most), 0.0)
-    return np.column_stack([rows[:, :FEATURES], t])
 
 
 def fit(stats: StepStats) -> StepModel | None:

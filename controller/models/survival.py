@@ -16,8 +16,6 @@ from functools import cached_property
 import numpy as np
 
 from controller.models.arrays import Floats, Ints
-from controller.models.pace import Remaining
-from controller.models.shift_alarm import ShiftAlarm
 
 LONGEST = 1 << 17  # tokens; longer answers count as this long
 GROWTH = 1.03  # bins are 3% wide where that is more than a token: where equal lengths end matters
@@ -77,24 +75,6 @@ def believed(seen: "Exposure") -> Floats:
     return hazard
 
 
-class OutputCounts:
-    """Counts per bin of the last ``ENDS_KEPT`` finished requests' output lengths."""
-
-    def __init__(self) -> None:
-        self._bins: deque[int] = deque()
-        self.counts = [0] * BINS
-
-    def __len__(self) -> int:
-        return len(self._bins)
-
-    def add(self, output_tokens: int) -> None:
-        index = length_bin(output_tokens)
-        self._bins.append(index)
-        self.counts[index] += 1
-        if len(self._bins) > ENDS_KEPT:
-            self.counts[self._bins.popleft()] -= 1
-
-
 @dataclass(frozen=True, slots=True)
 class Exposure:
     """Per bin, how many answers ended in it, and how many got into it and had their outcome.
@@ -123,18 +103,11 @@ class Exposure:
         return Exposure(weight * self.ended, weight * self.at_risk)
 
 
-def outlived(outputs: Ints, *, parts: bool = True) -> Floats:
-    """How many requests with these generated tokens are past each bin, shape (BINS,).
-
-    Args:
-        parts: the bin that one is in counts by its part.
-    """
+def outlived(outputs: Ints) -> Floats:
+    """How many requests with these generated tokens are past each bin, shape (BINS,)."""
     now = _EDGES.searchsorted(outputs + 1, side="right") - 1
     counted = np.bincount(now, minlength=BINS)[:BINS].astype(float)
     past: Floats = counted[::-1].cumsum()[::-1] - counted
-    if parts:
-        part = np.minimum((outputs - AGES[now]) / _WIDTHS[now], 1.0)
-        past += np.bincount(now, weights=part, minlength=BINS)[:BINS]
     return past
 
 
@@ -146,30 +119,15 @@ class LengthHistory:
     has shown, and one that ran before the history began for nothing of before; counting whole ages
     would make answers seem longer by a fifth where 100 run and 500 are remembered.
 
-    Older outcomes fade, by 1/e over ``ENDS_KEPT`` ends. When answers change at once, what was
-    seen before the change is dropped (``ShiftAlarm``).
-
-    Args:
-        parts: the bin that a request is in counts by its part. Else, where many began together,
-            nobody is through a bin while the first of them end in it, and it seems as if hardly
-            anyone got past: of 200 log-normal answers 25 times as many ends were expected as came.
-            Whole bins find answers of nearly one length out sooner.
+    Older outcomes fade, by 1/e over ``ENDS_KEPT`` ends.
     """
 
-    def __init__(self, *, parts: bool = True) -> None:
-        self._parts = parts
+    def __init__(self) -> None:
         self.seen = Exposure.nothing()
-        self._since = Exposure.nothing()  # since the alarm last stood at zero
         self._outlived: Floats = np.zeros(BINS)
-        self._alarm = ShiftAlarm()
         # Output tokens since the last update, for which no step may ask for long.
         self._finished: deque[int] = deque(maxlen=ENDS_KEPT)
         self._aborted: deque[int] = deque(maxlen=ENDS_KEPT)
-
-    @property
-    def ends(self) -> float:
-        """How many ends it rests on."""
-        return float(np.add.reduce(self.seen.ended))
 
     def finished(self, output_tokens: int) -> None:
         """A request ended by itself after so many tokens."""
@@ -179,40 +137,26 @@ class LengthHistory:
         """A request was aborted after so many tokens."""
         self._aborted.append(output_tokens)
 
-    def update(self, outputs: Ints, known: "Survival | None") -> bool:
+    def update(self, outputs: Ints) -> None:
         """Take what happened since the last update.
 
         Args:
             outputs: output tokens so far of the requests that are here, shape (n,).
-            known: what was believed in the meantime.
-
-        Returns:
-            Whether the older history was dropped.
         """
         finished = [length_bin(tokens) for tokens in self._finished]
         ended = np.bincount(finished, minlength=BINS).astype(float)
-        through = outlived(outputs, parts=self._parts)
+        through = outlived(outputs)
         past = through - self._outlived
         if self._aborted:
-            past += outlived(np.array(self._aborted, dtype=np.int64), parts=self._parts)
+            past += outlived(np.array(self._aborted, dtype=np.int64))
         self._outlived = through
         self._finished.clear()
         self._aborted.clear()
         # A request that is out of sight for a moment takes its past with it, and brings it back.
         at_risk = np.maximum(ended[::-1].cumsum()[::-1] + past, ended)
-        new = Exposure(ended, at_risk)
-        self.seen = self.seen.times(math.exp(-len(finished) / ENDS_KEPT)).plus(new)
-        self._since = self._since.plus(new)
-        if known is None:
-            return False
-        rang = self._alarm.add(float(ended.sum()), float(known.share @ at_risk))
-        if rang and self.ends > ShiftAlarm.FROM:
-            self.seen = self._since
-        else:
-            rang = False
-        if not self._alarm.level:
-            self._since = Exposure.nothing()
-        return rang
+        self.seen = self.seen.times(math.exp(-len(finished) / ENDS_KEPT)).plus(
+            Exposure(ended, at_risk)
+        )
 
 
 class Survival:
@@ -221,6 +165,7 @@ class Survival:
     Attributes:
         longest: the tokens that only ``GONE`` of all answers reach.
         share: of those that get into a bin, how many end in it, shape (BINS,).
+        hazard: -log S at ``AGES``, shape (BINS + 1,).
     """
 
     def __init__(self, seen: Exposure) -> None:
@@ -229,63 +174,13 @@ class Survival:
         share = (seen.ended - PRIOR_REQUESTS * np.expm1(-believed(seen))) / at_risk
         # One more survivor than seen, or a bin in which all ended would be the end of the world.
         self.share: Floats = np.minimum(share, 1 - 0.5 / at_risk)
-        self._hazard = np.concatenate([[0.0], -np.log1p(-self.share).cumsum()])
-        gone = int(np.searchsorted(self._hazard, -math.log(GONE)))
+        self.hazard = np.concatenate([[0.0], -np.log1p(-self.share).cumsum()])
+        gone = int(np.searchsorted(self.hazard, -math.log(GONE)))
         self.longest = max(int(AGES[min(gone, BINS)]), 1)
 
     @cached_property
-    def _error(self) -> Floats:
+    def error(self) -> Floats:
+        """Var(log S) at ``AGES``, shape (BINS + 1,)."""
         at_risk = self._seen.at_risk + PRIOR_REQUESTS
         error = self.share / (at_risk * (1 - self.share))
         return np.concatenate([[0.0], error.cumsum()])
-
-    @cached_property
-    def concentration(self) -> float:
-        """The chance that two answers that were seen to end are of one length, to within a bin.
-
-        Simpson's index (1949) of the bins, with every answer paired with itself as well: of n that
-        have ended it is 1 / n at least, so few of them do not look spread. 1: none has ended.
-        """
-        ended = self._seen.ended
-        n = float(ended.sum())
-        return float(ended @ ended) / (n * n) if n > 1 else 1.0
-
-    @cached_property
-    def remaining(self) -> Remaining:
-        """E[output - x | output > x] for answers of up to ``LONGEST`` tokens, shape (BINS,)."""
-        alive = np.exp(-self._hazard)
-        within = (alive[1:] + alive[:-1]) / 2 * np.diff(AGES)  # E[tokens of each bin]
-        beyond = within[::-1].cumsum()[::-1]
-        tokens = beyond / np.maximum(alive[:-1], np.finfo(float).tiny)
-        return Remaining(AGES[:-1], tokens, self.length_beyond)
-
-    def length_beyond(self, share: float) -> float:
-        """n: of all tokens seen to be generated, ``share`` came after the n-th of their request.
-
-        By what was seen alone: at ages that nobody was seen at, nobody is.
-        """
-        seen = self._seen
-        ended = seen.ended / np.maximum(seen.at_risk, np.finfo(float).tiny)
-        alive = np.concatenate([[1.0], np.cumprod(1 - np.minimum(ended, 1.0))])
-        alive[1:][seen.at_risk <= 0] = 0.0
-        within = (alive[1:] + alive[:-1]) / 2 * np.diff(AGES)
-        through = np.concatenate([[0.0], within.cumsum()])
-        return float(np.interp((1 - share) * through[-1], through, AGES))
-
-    def by_token(self, longest: int) -> tuple[Floats, Floats]:
-        """S and Var(log S) at every number of tokens from 0 to ``longest`` (or ``AGES[-1]``)."""
-        return np.exp(-_every_token(self._hazard, longest)), _every_token(self._error, longest)
-
-
-def _every_token(at_ages: Floats, longest: int) -> Floats:
-    """What is known at ``AGES``, linear in between, at 0 to ``longest`` tokens.
-
-    ``np.interp`` takes ten times as long, and is asked every few steps.
-    """
-    bins = min(int(np.searchsorted(AGES, longest)), BINS)
-    slopes = np.diff(at_ages[: bins + 1]) / _WIDTHS[:bins]
-    every = np.empty(int(AGES[bins]) + 1)
-    every[0] = at_ages[0]
-    np.repeat(slopes, _WIDTHS[:bins].astype(int)).cumsum(out=every[1:])
-    every[1:] += at_ages[0]
-    return every[: longest + 1]

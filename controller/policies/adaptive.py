@@ -1,294 +1,316 @@
-"""``adaptive``, the default: memory by looking ahead, latency by sizing every step's prefill chunk.
+"""``adaptive``: as many requests and prompt tokens as the SLA and KV memory hold (docs/control.md).
 
-Its part in the engine decides before every step, from the batch:
-
-- *Memory* (``controller.models.admission``). Waiting requests start in queue order as long as the
-  steps that each runs before KV memory overflows are worth more than computing it again; under an
-  SLA no more are preempted than may be late (``models.preempted_share``).
-- *Latency* (``policies.chunk``). The chunk of prompt tokens is what the step-time target
-  (``models.step_target``) leaves beside the decodes, by an online step-time model. As the batch
-  grows the room for prompts shrinks, so admission ends by itself.
-
-Its part in the controller (``policies.adaptive_fleet``) reports the cap that this comes to on
-average.
+Each report brings the replica's newest rows. From these follow the step-time model, the share of
+tokens that is late, the demand, and from them the step-time target and the cap.
 """
+
+import math
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from controller.config import BatchingConfig
-from controller.models.admission import MemoryAdmission
-from controller.models.arrays import Bools, Ints
-from controller.models.lookahead import Forecast, leading
-from controller.models.requests import Requests
-from controller.models.step_time import MIN_STEPS, StepModel
-from controller.policies.base import Batch, ReadBatch, StepHalf
-from controller.policies.chunk import ChunkSizer, GapChunks, StepHistory
-from controller.policies.class_chunks import ClassChunks
-from controller.policies.classed import ClassSteps
-from controller.policies.paced import PacedChunks
-from controller.policies.prompts import (
-    FEW_STARTS,
-    LONG_CHUNKS,
-    MAX_STARTS,
-    PrefillSplit,
-    divided,
-    long_chunks,
-    taken,
-    to_boundary,
-)
-from controller.records import (
-    BatchLimits,
-    EngineLimits,
-    EngineState,
-    Reason,
-    StepLimits,
-    StepSample,
-)
+from controller.capacity import step_limit_s
+from controller.law.cap import by_latency, by_memory, reserve
+from controller.law.forecast import AGE, COUNT, HELD, LEFT, Forecast
+from controller.law.rows import DECODES, KEPT, KV, PLANNED_S, PREFILL, TOOK_S, StepRows
+from controller.law.step_model import alone_s, predict_s, scaled
+from controller.law.target import AIM, KNOWN_STEPS, Targets, TargetSearch, in_time_s, theta_s
+from controller.models.arrays import Floats
+from controller.models.demand import MEMORY_S, TYPICAL_PROMPT, Demand
+from controller.models.preempted_share import MemoryMargin, worth_of
+from controller.models.step_time import FEATURES, MIN_STEPS, StepModel
+from controller.models.survival import ENDS_KEPT, Exposure, Survival
+from controller.policies.base import Decision, Memory, Seen
+from controller.records import ClassTarget, Reason, Reserve
 
-UNKNOWN_STEP_S = 0.05  # a guess that the first steps overrule; only its proportions matter
+LONG_MEMORY_S = 300.0  # of the model's mean, by which requests may start as well
+NEWEST_ROWS = 64  # whose decodes say which promises hold now
+# Without an SLA: preempted requests for each answer that a preemption costs.
+PAYS, MOST_PREEMPTED = 0.05, 0.9
 
 
-class AdaptiveStep(StepHalf):
-    """The part in one engine.
+@dataclass(slots=True)
+class _Remembered:
+    """What is carried from one decision to the next.
 
     Args:
-        by_class: requests bring SLOs with times between tokens that differ. Where delivery is
-            paced all go by the SLA's, and where prompts are computed for others by none.
-
-    Raises:
-        ConfigError: the configured bounds do not fit the engine.
+        row: the number of the last row that is counted below.
+        seconds, prefill, decodes: sums over the rows of the last minute, faded.
+        late: of each promise, decodes of the last minute, and those that their steps' decodes alone
+            made late; faded sums.
+        costs, costs_weight: the model's mean over five minutes, faded sums.
+        finished, preemptions: of the last report.
+        margin: the share of KV memory that is kept free.
     """
 
-    def __init__(
-        self, config: BatchingConfig, engine: EngineLimits, *, by_class: bool = False
-    ) -> None:
-        self._engine = engine
-        self._b_max = config.upper_bound(engine.max_num_seqs)
-        self._applied = config.enforce  # what limits that are not applied cause teaches nothing
-        self._prefilling = True  # whether a prompt may have to be computed that does not wait
-        self._b_min = config.max_running.min
-        share, epsilon_is_per_gap = config.preempted_at_most, config.preempted_per_gap
-        self._admission = MemoryAdmission(
-            engine.kv_tokens, engine.block_tokens, share, epsilon_is_per_gap=epsilon_is_per_gap
+    row: int = -1
+    seconds: float = 0.0
+    prefill: float = 0.0
+    decodes: float = 0.0
+    late: tuple[tuple[float, float], ...] = ()
+    costs: tuple[float, ...] = ()
+    costs_weight: float = 0.0
+    finished: int = 0
+    preemptions: int = 0
+    margin: float | None = None
+
+
+def decide(memory: Memory, seen: Seen) -> tuple[Decision, Memory]:
+    """The limits of one replica."""
+    return _Law(_Remembered(**memory), seen).decision()
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """A time between tokens that is promised: the SLA's, or a class's.
+
+    Args:
+        column: of the class in the rows; None: all decodes have it.
+        itl_s: D.
+        allowed: a'.
+    """
+
+    column: int | None
+    itl_s: float
+    allowed: float
+
+    def decodes(self, rows: StepRows) -> Floats:
+        """Decodes under it in each row, shape (n,)."""
+        decodes: Floats = rows.table[:, DECODES]
+        return decodes if self.column is None else rows.of_class(self.column)
+
+
+class _Law:
+    def __init__(self, kept: _Remembered, seen: Seen) -> None:
+        self._kept, self._seen = kept, seen
+        self._config, self._report = seen.config, seen.report
+        self._model = seen.fit.model
+        self._now = scaled(self._model, seen.fit.speed)
+        self._rows = seen.rows.where(seen.fit.counted)
+        self._promises = self._promised()
+
+    def _promised(self) -> list[_Promise]:
+        frac, sla = self._report.itl_frac, self._config.sla
+        if self._report.slos:
+            return [
+                _Promise(k, one.itl_s * frac, AIM * (1 - one.percentile / 100))
+                for k, one in enumerate(self._report.slos)
+                if one.itl_s < math.inf
+            ]
+        if sla.itl_s is None:
+            return []
+        return [_Promise(None, sla.itl_s * frac, AIM * (1 - sla.percentile / 100))]
+
+    def decision(self) -> tuple[Decision, Memory]:
+        self._count(self._rows.after(self._kept.row))
+        demand = self._demand()
+        targets = self._targets(demand)
+        here = self._decoding()
+        decision = self._capped({one: targets[one] for one in here})
+        if targets:
+            # The SLA's own, or that of the class that is nearest to it: capacity is told for it.
+            sla_s = self._config.sla.itl_s or 0.0
+            main = min(targets, key=lambda one: abs(one.itl_s - sla_s))
+            tail_frac = max(main.itl_s / targets[main].full_s - 1, 0.0)
+            by_class = [ClassTarget(0.0, 0.0) for _ in self._report.slos]
+            for one, found in targets.items():
+                if one.column is not None:
+                    by_class[one.column] = ClassTarget(found.now_s, found.full_s)
+            decision = replace(
+                decision,
+                target_s=targets[main].now_s,
+                target_full_s=targets[main].full_s,
+                counted_waiting=self._report.waiting,
+                by_class=tuple(by_class),
+                model=replace(self._model, tail_frac=tail_frac),
+                late_anyway=self._late_anyway(main),
+            )
+        return decision, asdict(self._kept)
+
+    def _decoding(self) -> list[_Promise]:
+        """The promises that any of the last steps' decodes had."""
+        newest = self._rows.where(self._rows.numbers > self._kept.row - NEWEST_ROWS)
+        return [one for one in self._promises if one.column is None or one.decodes(newest).any()]
+
+    def _count(self, new: StepRows) -> None:
+        """Sums over the last minute of steps, in the order of the rows."""
+        kept, table, row = self._kept, new.table, self._kept.row
+        if not len(new):
+            return
+        took_s = table[:, TOOK_S]
+        since_s = took_s[::-1].cumsum()[::-1] - took_s
+        weight, fade = np.exp(-since_s / MEMORY_S), math.exp(-took_s.sum() / MEMORY_S)
+        kept.seconds = fade * kept.seconds + float(weight @ took_s)
+        kept.prefill = fade * kept.prefill + float(weight @ table[:, PREFILL])
+        kept.decodes = fade * kept.decodes + float(weight @ table[:, DECODES])
+        for index, one in enumerate(self._promises):
+            decodes = one.decodes(new)
+            late = decodes * self._late_alone(table, one.itl_s)
+            tokens, before = kept.late[index] if index < len(kept.late) else (1.0, 0.0)
+            both = fade * tokens + float(weight @ decodes), fade * before + float(weight @ late)
+            kept.late = (*kept.late[:index], both, *kept.late[index + 1 :])
+        kept.row = int(new.numbers[-1])
+        keep = math.exp(-float(took_s.sum()) / LONG_MEMORY_S)
+        speed = float(self._seen.fit.speeds[self._seen.rows.numbers > row].mean())
+        before_costs = kept.costs or (0.0,) * FEATURES
+        kept.costs = tuple(
+            keep * old + (1 - keep) * cost * speed
+            for old, cost in zip(before_costs, self._model.costs, strict=True)
         )
-        sla, guess_s = config.sla, config.sla.itl_s or UNKNOWN_STEP_S
-        by_class = by_class and sla.delivery == "gaps" and not config.prompts_alone
-        self._history = StepHistory(
-            guess_s,
-            graph_tokens=engine.graph_tokens if by_class or sla.itl_s else 0,
-            kv_read_frac=engine.kv_read_frac,
-        )
-        self._chunks: ChunkSizer | None = None
-        self._paced: PacedChunks | None = None
-        self._class_steps: ClassSteps | None = None
-        if by_class:
-            classes = self._chunks = ClassChunks(guess_s, self._history)
-            self._class_steps = ClassSteps(classes, engine, self._b_min)
-        elif sla.itl_s and sla.delivery == "paced":
-            tiles = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
-            own = sla.itl_s, sla.percentile, (sla.ttft_ms or 0.0) / 1000
-            self._chunks = self._paced = PacedChunks(*own, self._history, tiles=tiles)
-        elif sla.itl_s:
-            self._chunks = GapChunks(sla.itl_s, sla.percentile, self._history)
-        whole = by_class or engine.whole_chunk_tokens
-        self._long_chunks = None if whole else long_chunks(sla)
+        kept.costs_weight = keep * kept.costs_weight + 1 - keep
+
+    def _late_anyway(self, one: _Promise) -> float:
+        """l0."""
+        index = self._promises.index(one)
+        tokens, late = self._kept.late[index] if index < len(self._kept.late) else (1.0, 0.0)
+        return late / max(tokens, 1.0)
+
+    def _planned_s(self, table: Floats) -> Floats:
+        planned_s: Floats = table[:, PLANNED_S]
+        return np.where(planned_s > 0, planned_s, predict_s(self._model, table))
+
+    def _late_alone(self, table: Floats, itl_s: float) -> Floats:
+        """Which steps were late by their decodes alone: s0 > theta, shape (n,)."""
+        planned_s, took_s = self._planned_s(table), table[:, TOOK_S]
+        whole_s = np.maximum(predict_s(self._model, table), 1e-9)
+        decodes_s = planned_s * alone_s(self._model, table) / whole_s
+        late: Floats = (took_s > itl_s) & (decodes_s > theta_s(planned_s, took_s, itl_s))
+        return late
+
+    def _demand(self) -> Demand:
+        kept, starts = self._kept, self._seen.rows.starts
+        prompts = starts if len(starts) else np.array([TYPICAL_PROMPT])
+        waiting = self._report.waiting * float(prompts.mean()) / MEMORY_S
+        per_s = kept.prefill / kept.seconds if kept.seconds else 0.0
+        decodes = kept.decodes / kept.prefill if kept.prefill else 0.0
+        return Demand(prompts, per_s + waiting, decodes)
 
     @property
-    def model(self) -> StepModel | None:
-        chunks = self._chunks
-        return chunks.reported if chunks and self._history.steps >= MIN_STEPS else None
+    def _mean(self) -> StepModel:
+        kept = self._kept
+        if not kept.costs_weight:
+            return self._model
+        costs = [cost / kept.costs_weight for cost in kept.costs]
+        mean = StepModel.of(costs, self._model.sigma_s)
+        return replace(mean, graph_tokens=self._model.graph_tokens, eager_s=self._model.eager_s)
 
-    @property
-    def late_anyway(self) -> float | None:
-        target = self._chunks and self._chunks.target
-        return target.late_anyway if target else None
+    def _targets(self, demand: Demand) -> dict[_Promise, Targets]:
+        if not self._promises:
+            return {}
+        # What the first steps took tells more of the model than of the engine.
+        table = self._rows.after(MIN_STEPS).table
+        prompts = table[(table[:, PREFILL] > 0) & (table[:, DECODES] > 0)]
+        planned_s, took_s = self._planned_s(prompts), prompts[:, TOOK_S]
+        search = TargetSearch(self._model, self._mean, demand, self._kv_per_decode())
+        known = self._kept.row >= KNOWN_STEPS
+        return {
+            one: search.targets(
+                in_time_s(planned_s[-KEPT:], took_s[-KEPT:], one.itl_s),
+                self._late_anyway(one),
+                one.itl_s,
+                one.allowed,
+                known=known,
+            )
+            for one in self._promises
+        }
 
-    def receive(self, pushed: BatchLimits) -> None:
-        self._applied = pushed.enforce
-        self._prefilling = True  # another policy's part may have started one meanwhile
-        self._admission.lengths.receive(pushed.outputs)
-        self._history.receive(pushed.model)
+    def _kv_per_decode(self) -> float:
+        table = self._rows.table[-50:]
+        decodes = float(table[:, DECODES].sum())
+        return float(table[:, KV].sum()) / decodes if decodes else TYPICAL_PROMPT
 
-    def observe(self, sample: StepSample) -> None:
-        self._admission.stepped()
-        if self._chunks:
-            self._chunks.observe(sample, applied=self._applied)
-        else:
-            self._history.observe(sample)
+    def _capped(self, targets: dict[_Promise, Targets]) -> Decision:
+        """The cap for all that may come.
 
-    def finished(self, output_tokens: int) -> None:
-        self._admission.finished(output_tokens, applied=self._applied)
-
-    def aborted(self, output_tokens: int) -> None:
-        self._admission.lengths.aborted(output_tokens)
-
-    def preempted(self) -> None:
-        if self._applied:
-            self._admission.preempted()
-
-    def resumed(self, gap_s: float, slo_id: int = 0) -> None:
-        if self._chunks and self._applied:
-            self._chunks.resumed(gap_s, slo_id)
-
-    def set_target_frac(self, itl_frac: float) -> None:
-        if self._chunks:
-            self._chunks.set_target_frac(itl_frac)
-
-    def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
-        if self._class_steps is not None:
-            return self._class_steps.limits(state, read_batch(), self._sized)
-        return self._sized(state, read_batch)
-
-    def _sized(self, state: EngineState, read_batch: ReadBatch) -> StepLimits:
-        most = self._engine.max_num_batched_tokens
-        to_compute = bool(state.waiting) or (self._prefilling and self._chunks is not None)
-        if not to_compute or not (state.running or state.waiting):
-            self._prefilling = False
-            return StepLimits(self._b_max, most, reason="load")
-        if self._chunks is None and self._fits_whatever_comes(state):
-            return StepLimits(self._b_max, most, reason="load")
-        self._prefilling = True  # where what follows fails, a prompt may have been let in
-        batch, state = read_batch().with_loads(state)
-        running = batch.running
-        left = running.tokens - running.computed
-        prefilling = left > self._engine.tokens_per_decode
-        prompts = left[prefilling]
-        self._prefilling = bool(state.waiting) or len(prompts) > 0
-        decodes = len(running) - len(prompts)
-        for_decodes = self._engine.decode_tokens(decodes, state.drafts)
-        chunk = self._chunk(batch, prefilling, prompts, most - for_decodes, state.waiting)
-        one = int(batch.to_load > 0)  # vLLM begins no load without a token that is left
-        chunk = max(chunk - one, 0)
-        division = divided(prompts, chunk, self._engine, self._long_chunks)
-        admitted, reason = self._admitted(
-            state, batch, division, sla_binds=chunk < most - for_decodes
-        )
-        here = state.running + batch.loading
-        if state.waiting and reason != "load" and here + admitted < self._b_min:
-            admitted, reason = self._b_min - here, "bound"
-        of_one = division.most
-        if division.shares:
-            newcomers = batch.waiting(min(admitted, FEW_STARTS) if state.waiting else 0)
-            of_one = division.of_one(newcomers)
-        return StepLimits(
-            state.running + admitted,
-            min(for_decodes + chunk + one, most),
-            may_pause_prefill=decodes > 0,
-            reason=reason,
-            longest_chunk_tokens=of_one,
-            longest_always=self._long_chunks is not None and of_one < chunk + one,
-            decodes_first=self._chunks is not None,
-            loading=batch.loading,
-        )
-
-    def _fits_whatever_comes(self, state: EngineState) -> bool:
-        """Whether nothing can bind, were each request as long as any may be.
-
-        Then requests need not be looked at one by one, which takes longer than all the rest.
+        Args:
+            targets: of the promises that requests here have.
         """
-        engine, here = self._engine, state.running + state.waiting
-        if engine.max_model_len is None or engine.long_prompt_tokens:
-            return False
-        most = here * (engine.max_model_len + engine.block_tokens)
-        memory_holds = state.kv_used_tokens + most <= engine.kv_tokens
-        return memory_holds and here <= self._b_max
+        config, report = self._config, self._report
+        b_min = max(config.max_running.min, 1)
+        b_max = config.upper_bound(report.engine.max_num_seqs)
+        forecast = Forecast(Survival(self._outputs()))
+        table, one_more = report.batch_table, self._newcomer()
+        running, newcomer = forecast.of(table), forecast.of(one_more)
+        most = max(b_max - report.running, 0)
+        by: dict[Reason, float] = {"bound": float(most)}
+        models = self._now, self._mean
+        for one, found in targets.items():
+            limits = [(model, self._limit_s(model, one.itl_s, found.now_s)) for model in models]
+            # By the model of now or by its mean: in an engine slower for seconds requests start.
+            room = max(by_latency(model, running, newcomer, s) for model, s in limits)
+            by["sla"] = min(by.get("sla", math.inf), room)
+        kept_free = Reserve()
+        if report.engine.kv_tokens:
+            held = float(table[:, HELD] @ table[:, COUNT])
+            others = max(report.kv_used_tokens - held, 0.0)
+            kept = self._margin() * report.engine.kv_tokens
+            tokens = report.engine.kv_tokens - kept - others
+            room = by_memory(running, newcomer, tokens, most)
+            by["memory"] = room
+            prompt = float(one_more[:, HELD] @ one_more[:, COUNT])
+            kept_free = reserve(running, newcomer, report.running, held, prompt, room)
+            kept_free = replace(kept_free, fixed=kept_free.fixed + kept)
+        reason = min(by, key=lambda name: by[name])
+        cap = report.running + math.floor(by[reason])
+        if not b_min < cap < b_max:
+            reason, cap = "bound", min(max(cap, b_min), b_max)
+        return Decision(cap, reason, reserve=kept_free)
 
-    def _chunk(self, batch: Batch, prefilling: Bools, prompts: Ints, most: int, queued: int) -> int:
-        """Prompt tokens of the step, of which ``prompts`` are what those in prefill have left."""
-        running = batch.running
-        decodes = len(running) - len(prompts)
-        if self._chunks is None or not decodes:
-            return most
-        kv, first = int(np.add.reduce(running.computed)), 0
-        if len(prompts):
-            computed: list[int] = running.computed[prefilling].tolist()
-            kv, first = kv - sum(computed), computed[0]
-            if self._long_chunks:  # so many have a part of the chunk at most
-                few = computed[:LONG_CHUNKS]
-                first = max(first, sum(few) // len(few))
-        whole = self._engine.whole_chunk_tokens
-        least = to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
-        self._history.demand.see(queued)
-        if self._paced and batch.slack is not None:
-            self._paced.look(batch.slack, self._admission.remaining)
-        chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
-        if decodes < self._b_min:  # as B_min asks for more, a prompt gets on in every step
-            chunk = max(chunk, min(least, most))
-        return 0 if whole and chunk < least else chunk
+    @staticmethod
+    def _limit_s(model: StepModel, itl_s: float, target_s: float) -> float:
+        return step_limit_s(model, itl_s, min(target_s, itl_s))
 
-    def _admitted(
-        self, state: EngineState, batch: Batch, division: PrefillSplit, *, sla_binds: bool
-    ) -> tuple[int, Reason]:
-        """How many may start beside those in prefill, and what keeps the next one waiting."""
-        free = self._b_max - state.running - batch.loading
-        asked = FEW_STARTS if division.shares else MAX_STARTS
-        slots = min(free, asked)
-        if not state.waiting:
-            return max(slots, 0), "load"
-        if slots <= 0:
-            return 0, "bound"
-        by_chunk: Reason = "sla" if sla_binds else "bound"
-        full = taken(division.prompts, division.share) >= division.chunk
-        if full and not batch.to_load:
-            return 0, by_chunk
-        queue = batch.waiting(min(slots, batch.to_load) if full else slots)
-        candidates = queue if full else division.starting(queue)
-        while len(candidates) == asked < free and not (
-            full or division.shares
-        ):  # short: more of them begin
-            asked *= 2
-            candidates = division.starting(queue := batch.waiting(min(asked, free)))
-        if division.shares:  # side by side they would compute one prefix several times
-            candidates = candidates.first(batch.before_prefix_wait(len(candidates)))
-        if not len(queue):  # vLLM keeps those that wait in places of its own, too
-            return slots, "load"
-        if not len(candidates):
-            return 0, by_chunk
-        admitted, stopped = self._fitting(state, batch, candidates, queue.outputs)
-        return admitted, stopped or ("load" if admitted >= state.waiting else by_chunk)
+    def _outputs(self) -> Exposure:
+        """How long the replica's requests ran; while few have ended, the group's as well."""
+        own, group = self._report.exposure, self._seen.pool.outputs
+        missing = ENDS_KEPT - float(own.ended.sum())
+        ends = float(group.ended.sum())
+        if missing <= 0 or ends <= 0:
+            return own
+        return own.plus(group, missing / max(ends, missing))
 
-    def _fitting(
-        self, state: EngineState, batch: Batch, candidates: Requests, waiting: Ints
-    ) -> tuple[int, Reason | None]:
-        """How many of the candidates fit, and what stopped the next one; None: nothing did."""
-        running, n = batch.holding, len(candidates)
-        used, not_running = state.kv_used_tokens, batch.not_running_tokens
-        fitting, together = self._admission.fitting(
-            running, candidates, used, self._history.model, not_running, waiting
-        )
-        if fitting < n:
-            fitting = max(fitting, self._outranking(state, batch, running, candidates))
-        if self._chunks is not None:
+    def _newcomer(self) -> Floats:
+        """One request that may come: the mean of those that wait, or of those that came."""
+        queue = self._report.queue_table
+        if len(queue):
+            one = queue.copy()
+            one[:, COUNT] /= one[:, COUNT].sum()
+            return one
+        starts, table = self._seen.rows.starts, self._report.batch_table
+        prompt = float(starts.mean()) if len(starts) else TYPICAL_PROMPT
+        if not len(table):
+            return np.array([[prompt, 0.0, math.inf, 1.0]])
+        one = np.zeros_like(table)
+        one[:, HELD], one[:, LEFT] = prompt, table[:, AGE] + table[:, LEFT]
+        one[:, COUNT] = table[:, COUNT] / table[:, COUNT].sum()
+        return one
 
-            def forecast(some: Requests) -> Forecast:
-                return self._admission.forecast(running, some, used, not_running)
+    def _paying_share(self) -> float:
+        """The share of requests that may be preempted, without an SLA.
 
-            most_kv = self._admission.most_tokens
-            in_time = self._chunks.starting(running, candidates, most_kv, together, forecast)
-            if in_time < fitting:
-                return in_time, "sla"
-        return fitting, "memory" if fitting < n else None
-
-    def _outranking(
-        self, state: EngineState, batch: Batch, running: Requests, candidates: Requests
-    ) -> int:
-        """How many of the candidates start as less important ones are preempted before them.
-
-        There has to be room for them now: vLLM preempts nobody for one that waits.
+        An answer is worth as many steps of a slot as it has tokens. What it holds is computed again
+        in (c3 + c4 c / 2) c seconds, and such a step is worth c0 / B.
         """
-        if batch.priorities is None or not len(running):
-            return 0
-        used, model = state.kv_used_tokens, self._history.model
-        of_running, of_waiting = batch.priorities(len(candidates))
-        first = candidates.first(leading(of_waiting == of_waiting[0]))
-        less = np.zeros(len(running), dtype=bool)  # nobody is preempted before it has started
-        less[: len(of_running)] = of_running > of_waiting[0]
-        if not less.any():
-            return 0
-        now = used + first.tokens.cumsum() + self._engine.block_tokens
-        first = first.first(leading(now <= self._engine.kv_tokens))
-        if not len(first):
-            return 0
-        used -= min(int(running.computed[less].sum()), used)
-        not_running = batch.not_running_tokens
-        return self._admission.fitting(running.where(~less), first, used, model, not_running)[0]
+        lengths, model = self._seen.pool.lengths, self._model
+        held = lengths.mean_held
+        again_s = (model.c3 + model.c4 * held / 2) * held
+        steps = again_s * max(self._report.running, 1) / max(model.c0, 1e-9)
+        return min(PAYS * lengths.mean_output / max(steps, 1.0), MOST_PREEMPTED)
+
+    def _margin(self) -> float:
+        """The share of KV memory kept free, moved by what was preempted and what ended since."""
+        kept, report, config = self._kept, self._report, self._config
+        allowed = config.preempted_at_most
+        margin = MemoryMargin(self._paying_share() if allowed is None else allowed)
+        if kept.margin is not None:
+            margin.value = kept.margin
+        if report.enforced:
+            ended = max(report.finished - kept.finished, 0)
+            worth = 1.0
+            if allowed is not None and config.preempted_per_gap:
+                worth = worth_of(int(report.lengths.mean_output))
+            margin.finished(ended * worth)
+            margin.preempted(max(report.preemptions - kept.preemptions, 0))
+        kept.finished, kept.preemptions = report.finished, report.preemptions
+        kept.margin = margin.value
+        return margin.value

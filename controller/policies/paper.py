@@ -1,7 +1,7 @@
 """``paper``: Algorithms 1 and 2 of arXiv 2503.05248, line by line, and b = min(b_mem, b_SLA).
 
-Both run in the controller, once per report of a replica, with that replica's own state and the
-lengths of the whole group. Lines 6 and 15 also raise b to N^d, the number of requests that decode,
+Both run once per report of a replica, with that replica's own state (``Memory``) and the lengths of
+the whole group. Lines 6 and 15 also raise b to N^d, the number of requests that decode,
 so that none is preempted: the Governor does that, before every step, with the count of that step.
 Taken from a report, N^d would hold for a window of many steps, in which a full batch fills up to it
 again and again: a lowered cap would never drain.
@@ -21,7 +21,7 @@ import math
 from controller.config import BatchingConfig, PaperOptions
 from controller.models import memory
 from controller.models.lengths import LengthMoments
-from controller.policies.base import Decision, Policy, Pool
+from controller.policies.base import Decision, Memory, Seen
 from controller.records import EngineLimits, Reason, ReplicaReport
 
 
@@ -32,24 +32,27 @@ class MemoryBatching:
         options: which of the three forms, how often L0 is computed anew, tokens or blocks.
         epsilon_m: the accepted probability that memory overflows.
         b_max: B_max, requests; also b_0.
+
+    Attributes:
+        b, l0, l0_due_s: b_{t-1}, L0 and when it is computed anew.
     """
 
     def __init__(self, options: PaperOptions, epsilon_m: float, b_max: int) -> None:
         self._options = options
         self._theta = memory.theta(epsilon_m)
         self._b_max = b_max
-        self._b = b_max
-        self._l0: float | None = None
-        self._l0_due_s = -math.inf
+        self.b = b_max
+        self.l0: float | None = None
+        self.l0_due_s = -math.inf
 
     def batch(self, report: ReplicaReport, lengths: LengthMoments, now_s: float) -> int:
         """b_t in requests, from 1 to B_max."""
         n_d, n_p = report.decoding, report.prefilling
-        b = self._b  # line 3: b_t <- b_{t-1}
+        b = self.b  # line 3: b_t <- b_{t-1}
         if n_d > 0 and n_p > 0:  # line 4
             b = self._adjusted(report, lengths, now_s)  # line 5
             b = min(max(b, 1), self._b_max)  # line 6, but for N^d
-        self._b = b
+        self.b = b
         return b  # line 7
 
     def _adjusted(self, report: ReplicaReport, lengths: LengthMoments, now_s: float) -> int:
@@ -58,24 +61,26 @@ class MemoryBatching:
         if self._options.memory == "live":
             used = report.kv_used_tokens / unit
             if not used or not report.running:
-                return self._b
+                return self.b
             return memory.published_batch(eta, used, report.running, self._options.live_factor)
         if not lengths.mean_total:
-            return self._b
+            return self.b
         # In blocks, a request's last block is half empty on average.
         mean = lengths.mean_total / unit + (0.5 if unit > 1 else 0.0)
         variance = lengths.variance_total / unit**2
         if self._options.memory == "exact":
             return memory.exact_batch(eta, mean, variance, self._theta)
-        if self._l0 is None or now_s >= self._l0_due_s:  # line 1, periodically
-            self._l0 = self._buffer(eta, mean, variance)
-            self._l0_due_s = now_s + self._options.l0_period_s
-        return memory.linear_batch(eta, self._l0, mean)
+        period_s = self._options.l0_period_s
+        due_s = self.l0_due_s  # by the clock of another controller it may be hours away
+        if self.l0 is None or not now_s < due_s <= now_s + period_s:  # line 1, periodically
+            self.l0 = self._buffer(eta, mean, variance)
+            self.l0_due_s = now_s + period_s
+        return memory.linear_batch(eta, self.l0, mean)
 
     def _buffer(self, eta: float, mean: float, variance: float) -> float:
         if self._options.l0 == "printed":
-            return memory.printed_buffer(self._b, eta, mean, variance, self._theta)
-        return memory.safety_buffer(self._b, variance, self._theta)
+            return memory.printed_buffer(self.b, eta, mean, variance, self._theta)
+        return memory.safety_buffer(self.b, variance, self._theta)
 
 
 class SlaBatching:
@@ -122,30 +127,18 @@ class SlaBatching:
         return min(max(b, self._b_min), self._b_max)  # lines 15, but for N^d, and 16
 
 
-class PaperPolicy(Policy):
+def decide(remembered: Memory, seen: Seen) -> tuple[Decision, Memory]:
     """b* = min(b_mem, b_SLA), section III-B; with ``size_chunk`` b_SLA is a step's token budget."""
-
-    def __init__(self, config: BatchingConfig) -> None:
-        self._config = config
-        self._replicas: dict[str, _Replica] = {}
-
-    def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
-        replica = self._replicas.get(report.replica_id)
-        if replica is None or replica.engine != report.engine or report.seq < replica.seq:
-            replica = self._replicas[report.replica_id] = _Replica(self._config, report.engine)
-        replica.seq = report.seq
-        return replica.decide(report, pool.lengths, now_s)
-
-    def forget(self, replica_id: str) -> None:
-        self._replicas.pop(replica_id, None)
+    replica = _Replica(seen.config, seen.report.engine)
+    replica.recall(remembered)
+    decision = replica.decide(seen.report, seen.pool.lengths, seen.now_s)
+    return decision, replica.remembered()
 
 
 class _Replica:
     """Both algorithms' state for one replica."""
 
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
-        self.engine = engine
-        self.seq = 0
         self._options = options = config.paper
         self._b_min = config.max_running.min
         self._b_max = b_max = config.upper_bound(engine.max_num_seqs)
@@ -164,6 +157,20 @@ class _Replica:
             )
         # Until something was measured, the SLA's answer is the top of its search space.
         self._sla_answer = engine.max_num_batched_tokens if options.size_chunk else b_max
+
+    def recall(self, remembered: Memory) -> None:
+        if not remembered:
+            return
+        own = self._memory
+        own.b, own.l0, own.l0_due_s = (remembered[key] for key in ("b", "l0", "l0_due_s"))
+        self._sla_answer = remembered["sla_answer"]
+        if self._sla:
+            self._sla.low, self._sla.high = remembered["low"], remembered["high"]
+
+    def remembered(self) -> Memory:
+        own = {"b": self._memory.b, "l0": self._memory.l0, "l0_due_s": self._memory.l0_due_s}
+        own["sla_answer"] = self._sla_answer
+        return own | ({"low": self._sla.low, "high": self._sla.high} if self._sla else {})
 
     def decide(self, report: ReplicaReport, lengths: LengthMoments, now_s: float) -> Decision:
         b_mem = self._memory.batch(report, lengths, now_s)

@@ -6,38 +6,27 @@ a cap of one request more per report while requests wait inside the SLA, a fifth
 
 import math
 
-from controller.config import BatchingConfig
-from controller.policies.base import Decision, Policy, Pool
-from controller.records import Reason, ReplicaReport
+from controller.policies.base import Decision, Memory, Seen
+from controller.records import Reason
 
 DECREASE = 0.8
 
 
-class AimdPolicy(Policy):
-    """The part in the controller; ``ApplyPushed`` is the part in the engine.
+def decide(memory: Memory, seen: Seen) -> tuple[Decision, Memory]:
+    """The cap of one replica, in running requests, at each of its reports.
 
     Args:
-        config: ``sla.itl_ms`` is what the cap is moved by; without it the cap only rises.
+        memory: what the last decision for this replica returned; empty at first.
+        seen: ``sla.itl_ms`` is what the cap is moved by; without it the cap only rises.
     """
-
-    def __init__(self, config: BatchingConfig) -> None:
-        self._config = config
-        self._caps: dict[str, float] = {}  # by replica, requests
-
-    def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
-        """The cap of one replica, in running requests, at each of its reports."""
-        lowest = self._config.max_running.min
-        highest = self._config.upper_bound(report.engine.max_num_seqs)
-        cap = self._caps.get(report.replica_id, float(lowest))
-        reason: Reason = "load"
-        if self._config.sla.itl_s is not None and report.recent.itl_s > self._config.sla.itl_s:
-            cap, reason = cap * DECREASE, "sla"
-        elif report.waiting:  # a cap that nobody needs is not raised
-            cap += 1
-        cap = min(max(cap, lowest), highest)
-        self._caps[report.replica_id] = cap
-        return Decision(math.floor(cap), reason)
-
-    def forget(self, replica_id: str) -> None:
-        """A replica is gone; one that comes back starts anew."""
-        self._caps.pop(replica_id, None)
+    config, report = seen.config, seen.report
+    lowest = config.max_running.min
+    highest = config.upper_bound(report.engine.max_num_seqs)
+    cap = memory.get("cap", float(lowest))
+    reason: Reason = "load"
+    if config.sla.itl_s is not None and report.recent.itl_s > config.sla.itl_s:
+        cap, reason = cap * DECREASE, "sla"
+    elif report.waiting:  # a cap that no request waits for is not raised
+        cap += 1
+    cap = min(max(cap, lowest), highest)
+    return Decision(math.floor(cap), reason), {"cap": cap}

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from controller.config import Sla
-from controller.models.step_time import StepModel, fit
 from controller.records import EngineReport
 
 SPREAD_S = 5.0  # what is older counts for less than 1/e
@@ -111,7 +110,7 @@ def prompt_rate(report: EngineReport, sla: Sla) -> tuple[float | None, float]:
     A step takes as many prompt tokens as its budget and, under ``sla.itl_ms``, its time leave:
     (D - c0 - c1 B - c2 K) / c3 of them, in D seconds.
     """
-    model: StepModel | None = report.model or fit(report.steps)
+    model = report.model
     if model is None:
         return None, 0.0
     decodes = report.decoding

@@ -1,45 +1,57 @@
 """What one replica may run in the next step, and what it measured. No I/O, no clock of its own.
 
 The scheduler asks before every step and tells after it; the channel brings limits and takes
-reports. Without limits for a lease, the same control loop runs here on this replica's own reports.
+reports. Without limits for a lease, the same policy runs here on this replica's own reports.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from operator import index
 
+import numpy as np
+
 from controller.config import BatchingConfig, Sla
 from controller.fleet.loop import ControlLoop
-from controller.models.arrays import Ints
-from controller.models.step_time import StepFit, fit
-from controller.policies.base import EMPTY_BATCH, ReadBatch, StepHalf
-from controller.policies.class_chunks import SampleByClass
-from controller.policies.registry import make_step_half
+from controller.law.step_model import guess
+from controller.models.arrays import Floats, Ints
+from controller.models.step_time import MIN_STEPS
+from controller.models.survival import TYPICAL
 from controller.records import (
+    YOUNG_PERIOD_S,
+    YOUNG_STEPS,
     BatchLimits,
     BoundSteps,
+    ClassSlo,
     EngineLimits,
     EngineReport,
     EngineState,
     Mode,
+    Reserve,
     StepLimits,
     StepSample,
 )
 from controller.switch import Switches, is_on, merged, newest
 from replicas.engine.fail_open import Guard
 from replicas.engine.latencies import Latencies
+from replicas.engine.limiter import Limiter, Waiting, long_chunks
 from replicas.engine.rate import Rate
 from replicas.engine.seen_lengths import SeenLengths
 from replicas.engine.shadow import Shadow
+from replicas.engine.step_log import StepLog
 from replicas.engine.step_sums import StepSums
 
 PAPER = "paper"  # goes by the lengths of finished requests
 STEP, LOOP = "the limits of a step", "the local control loop"  # what fails, for a log
 LOCAL = "local"  # the group and replica of an engine that has no controller
+EMPTY = np.zeros((0, 4))
+Tables = Callable[[], tuple[Floats, Floats, Ints | None]]
+"""Gives the running requests and the first that wait, as of ``ReplicaReport.batch_table``, and how
+many tokens each of the running ones has generated."""
 
 
 class Governor:
-    """Runs a policy's part in the engine (``step_half``) and keeps the replica's statistics.
+    """Holds the limits, makes each step fit them, and keeps the replica's statistics.
 
     Args:
         config: the group's batching block.
@@ -48,7 +60,6 @@ class Governor:
             itself.
         group: whose switches are this replica's: enforcement is switched off and on by them while
             engines run (``controller.switch``).
-        by_class: requests bring SLOs of their own (``controller.request_slo``).
         untested_since_ms: limits are applied only where a switch after this Unix time says so, as
             this vLLM was not tested; None: it was; infinite: no switch can.
         guard: runs the code that decides. Where it fails to limit a step, the last step's cap and
@@ -68,7 +79,6 @@ class Governor:
         has_controller: bool,
         now_s: float,
         group: str = LOCAL,
-        by_class: bool = False,
         untested_since_ms: float | None = None,
         guard: Guard | None = None,
     ) -> None:
@@ -76,20 +86,21 @@ class Governor:
         self._promised = config.sla  # by which tokens are late
         self._untested_since_ms = untested_since_ms
         self._guard = Guard(now_s, fatal=True) if guard is None else guard
-        self._group, self._by_class = group, by_class
+        self._group = group
         self._switches: Switches = ()
-        self.step_half = make_step_half(config, engine, by_class=by_class)
-        self._left: dict[BatchingConfig, StepHalf] = {}  # of the configuration before
+        config.upper_bound(engine.max_num_seqs)  # refuses one that the engine cannot hold
+        self.limiter = self._limiter_of(config)
+        self.generation = 0
+        self._left: dict[BatchingConfig, BatchLimits] = {}  # of the configuration before
+        self.log = StepLog()
         # Steps by what kept requests waiting (``BoundSteps``); "bound": a configured limit,
         # "pushed": the cap that the controller set.
-        self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
+        self._bound: dict[str, int] = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
         self._fallback = ControlLoop()
         self._fallback_due_s = now_s
         self._ever_leased = has_controller
         self._lease_until_s = now_s + config.lease_s if has_controller else now_s
         self._limits = self._as_configured()
-        if not self._is_on():
-            self.step_half.receive(self._limits)
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
         self._decoding = self._in_prefill = self._seq = self._arrivals = self._for_others = 0
         self._busy_s, self._shadow = 0.0, Shadow()
@@ -101,16 +112,20 @@ class Governor:
         # Two readers, the controller and the local fallback, each with its own window.
         self._read = {True: StepSums(), False: StepSums()}
         self._seen = SeenLengths(live=config.policy != PAPER)
-        self._fit = StepFit()
         self._latencies = Latencies()
         self._itl_frac = 1.0
+
+    def _limiter_of(self, config: BatchingConfig) -> Limiter:
+        sla = config.sla
+        whole = self.engine.whole_chunk_tokens
+        chunks = None if whole else long_chunks(sla.itl_ms, sla.ttft_ms)
+        return Limiter(self.engine, config.max_running.min, chunks)
 
     def configure(self, config: BatchingConfig, promised: Sla | None = None) -> None:
         """Go by another configuration from the next step on; what was measured stays.
 
-        The limits that hold go on until the next ones come, which are by the new configuration.
-        Where it is the last one again, as when a role is taken and left, its policy goes on with
-        what it has learnt of the errors of its own steps.
+        Limits that are on their way are of the configuration before, and are not applied. Where it
+        is the last one again, as when a role is taken and left, its limits hold again.
 
         Args:
             promised: by which tokens are late, where that is not the configuration's own.
@@ -118,43 +133,59 @@ class Governor:
         Raises:
             ConfigError: the bounds do not fit the engine; nothing was changed.
         """
-        half = self._left.get(config)
-        if half is None:
-            half = make_step_half(config, self.engine, by_class=self._by_class)
-        on = config.enforce and self._is_on()
-        model = fit(self._fit.stats()) or self._limits.model
-        known = replace(self._limits, enforce=on, model=model)
-        half.receive(replace(known, outputs=tuple(map(float, self._seen.outputs))))
-        half.set_target_frac(self._itl_frac)
-        self._seen.live = config.policy != PAPER
+        config.upper_bound(self.engine.max_num_seqs)
         if config != self.config:
-            self._left = {self.config: self.step_half}
-        self.config, self.step_half, self._limits = config, half, known
+            before = self._limits
+            known = self._left.get(config)
+            self._left = {self.config: before}
+            self.config = config
+            self.generation += 1
+            first = self._as_configured() if known is None else known
+            model = first.model if before.model is None else before.model
+            self._limits = replace(
+                first,
+                model=model,
+                role=before.role,
+                enforce=config.enforce and self._is_on(),
+                capacity_per_s=before.capacity_per_s,
+            )
+            speed, self.limiter = self.limiter.speed, self._limiter_of(config)
+            self.limiter.speed = speed
+            self.log.wanted = 0  # the next decision begins with all rows
+        self._seen.live = config.policy != PAPER
         self._promised = config.sla if promised is None else promised
 
     def before_step(
-        self, state: EngineState, now_s: float, read_batch: ReadBatch = lambda: EMPTY_BATCH
+        self,
+        state: EngineState,
+        now_s: float,
+        waiting: Waiting = lambda n: (),
+        tables: Tables = lambda: (EMPTY, EMPTY, None),
     ) -> StepLimits:
         """The limits of the step about to be scheduled.
 
         Args:
-            read_batch: gives the requests that run and wait, for a policy that asks.
+            waiting: gives the first that wait, asked only if the step may start some.
+            tables: gives the batch, asked only if the policy runs here now.
         """
         self._guard.clock_s = now_s
-        if self._guard.attempt(STEP, self._limit_step, state, now_s, read_batch):
+        if self._guard.attempt(STEP, self._limit_step, state, now_s, waiting, tables):
             return self._last_step
         if not self.enforced or self._guard.fails_for(STEP, self.config.lease_s):
             return StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
         held = StepLimits(self._last_step.max_running, self._last_step.token_budget)
         return self._kept_safe(held, state)
 
-    def _limit_step(self, state: EngineState, now_s: float, read_batch: ReadBatch) -> None:
+    def _limit_step(
+        self, state: EngineState, now_s: float, waiting: Waiting, tables: Tables
+    ) -> None:
         if now_s >= self._lease_until_s and now_s >= self._fallback_due_s:
-            decided = self._guard.attempt(LOOP, self._decide_locally, state, now_s, read_batch)
+            decided = self._guard.attempt(LOOP, self._decide_locally, state, now_s, tables)
             if not decided and self._guard.fails_for(LOOP, self.config.lease_s):
                 self._take(self._as_configured())  # the cap of long ago is no better
-        asked = self.step_half.limits(state, read_batch, self._limits)
-        self._bound[asked.reason or "pushed"] += 1
+        asked = self.limiter.limits(state, self._limits, waiting)
+        reason = asked.reason or "pushed"
+        self._bound[reason if reason in self._bound else "bound"] += 1  # else as configured
         if not self._limits.enforce:
             self._shadow.computed(self._kept_safe(asked, state), state)
             asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
@@ -182,12 +213,10 @@ class Governor:
         running = state.running
         index(asked.max_running)
         index(asked.token_budget)
-        if asked.skipped and not 0 <= min(asked.skipped) <= max(asked.skipped) < running:
-            raise ValueError(f"skipped: {asked.skipped} are not all indices of {running} requests")
-        least = max(running, int(not asked.loading))  # what loads runs soon
+        least = max(running, int(not state.loading))  # what loads runs soon
         cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
-        floor = self.engine.decode_tokens(running - len(asked.skipped), state.drafts) + prefill
+        floor = self.engine.decode_tokens(running, state.drafts) + prefill
         budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
         same = (cap, budget) == (asked.max_running, asked.token_budget)
         return asked if same else replace(asked, max_running=cap, token_budget=budget)
@@ -204,23 +233,31 @@ class Governor:
         """Count tokens written to KV memory beside what ``after_step`` sees of a step."""
         self._written += tokens
 
-    def after_step(self, sample: StepSample, prefills: int) -> None:
-        """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it."""
+    def after_step(
+        self, sample: StepSample, prefills: int, late: int | None = None, planned_s: float = 0.0
+    ) -> None:
+        """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it.
+
+        Args:
+            late: tokens that came later than their class is promised; None: all have one SLA.
+            planned_s: what the limits planned for it.
+        """
         self._written += sample.decodes + sample.prefill_tokens
         if not 0 <= sample.duration_s < math.inf:
             return
         self._decoding, self._in_prefill = sample.decodes, prefills
         self._busy_s += sample.duration_s
-        self._fit.add(*sample.features, sample.duration_s)
+        seen_s = sample.duration_s if sample.seen_s is None else sample.seen_s
         if sample.decodes:
-            seen = sample if sample.seen_s is None else replace(sample, duration_s=sample.seen_s)
-            self._sums = self._sums.plus(seen, self.engine.tokens_per_decode)
-            longer = sample.longer if isinstance(sample, SampleByClass) else ()
-            sla, step_s = self._promised, seen.duration_s
-            self._latencies.gap(sla, step_s, sample.decodes - len(longer), sample.late)
-            for _, gap_s in longer:  # late or not, they are counted with the step
-                self._latencies.gap(sla, gap_s, 1, 0)
-        self.step_half.observe(sample)
+            self._sums.add(sample, seen_s, self.engine.tokens_per_decode)
+            self._latencies.gap(self._promised, seen_s, sample.decodes, late)
+        model = self._limits.model
+        if model is not None:
+            predicted_s = model.predict_s(*sample.features)
+            planned_s = planned_s or predicted_s * self.limiter.speed.value
+            usual = self._limits.usual_speed
+            self.limiter.speed.observe(sample.duration_s, predicted_s, usual)
+        self.log.add(sample, planned_s if self.enforced else 0.0)
 
     def arrived(self, prompt_tokens: int | None = None, *, for_another: bool = False) -> None:
         """Count a request that came in, with its prompt where that is known.
@@ -235,12 +272,10 @@ class Governor:
     def preempted(self) -> None:
         """Count a request that lost its KV blocks."""
         self._preemptions += 1
-        self.step_half.preempted()
 
-    def resumed(self, gap_s: float, slo_id: int = 0) -> None:
+    def resumed(self, gap_s: float, late: int | None = None) -> None:
         """Count the time between two tokens of a request that was preempted between them."""
-        self._latencies.gap(self._promised, max(gap_s, 0.0), 1)
-        self.step_half.resumed(gap_s, slo_id)
+        self._latencies.gap(self._promised, max(gap_s, 0.0), 1, late)
 
     def first_token(self, ttft_s: float, agreed_s: float | None = None) -> bool:
         """Count a request's time to first token, seconds; ``agreed_s``: its own, else the SLA's.
@@ -261,26 +296,29 @@ class Governor:
         """
         self._finished += 1
         self._seen.finished(input_tokens, output_tokens, cached_tokens)
-        self.step_half.finished(output_tokens)
 
     def aborted(self, output_tokens: int) -> None:
         """Count a request that was aborted after so many tokens."""
         self._seen.aborted(output_tokens)
-        self.step_half.aborted(output_tokens)
 
     def apply(self, limits: BatchLimits, now_s: float) -> None:
-        """Apply the controller's limits; they hold for their lease, counted from now."""
+        """Apply the controller's limits; they hold for their lease, counted from now.
+
+        Limits for another configuration than the one that holds (``generation``) only switch.
+        """
         self._ever_leased = True
         self._switches = merged(self._switches, limits.switches)
-        self._take(limits)
+        if limits.generation == self.generation:
+            self._take(limits)
+        else:
+            self._take(self._limits)
         self._lease_until_s = now_s + limits.lease_s
         # Should these limits be the last, the local fallback begins with what was measured since.
-        self._read[True] = self._sums
+        self._read[True] = self._sums.copy()
 
     def set_target_frac(self, itl_frac: float) -> None:
         """Hold steps to this share of the SLA, above 0 and at most 1."""
         self._itl_frac = itl_frac
-        self.step_half.set_target_frac(itl_frac)
 
     def _is_on(self) -> bool:
         if self._untested_since_ms is None:
@@ -290,21 +328,31 @@ class Governor:
 
     def _as_configured(self) -> BatchLimits:
         """No more than the configuration says."""
-        cap = self.config.upper_bound(self.engine.max_num_seqs)
-        on, lease_s = self.config.enforce and self._is_on(), self.config.lease_s
-        return BatchLimits(lease_s, cap, None, "start", enforce=on)
+        config, itl_s = self.config, self.config.sla.itl_s
+        cap = config.upper_bound(self.engine.max_num_seqs)
+        on, lease_s = config.enforce and self._is_on(), config.lease_s
+        limits = BatchLimits(lease_s, cap, None, "start", enforce=on, generation=self.generation)
+        if config.policy != "adaptive":
+            return limits
+        # Nothing is known yet: D for a step, and room for answers of a usual length.
+        return replace(
+            limits,
+            target_s=itl_s,
+            target_full_s=itl_s,
+            model=None if itl_s is None else guess(itl_s),
+            reserve=Reserve(0.0, TYPICAL),
+        )
 
     def _take(self, limits: BatchLimits) -> None:
         on = limits.enforce and self._is_on()
         self._limits = replace(limits, enforce=on)
-        self.step_half.receive(self._limits)
+        self.log.wanted = limits.wanted_row
 
-    def _decide_locally(self, state: EngineState, now_s: float, read_batch: ReadBatch) -> None:
+    def _decide_locally(self, state: EngineState, now_s: float, tables: Tables) -> None:
         # One period, like the controller's: the policies' constants are per exchange.
-        self._fallback_due_s = now_s + self.config.period_s
-        running = read_batch().running if self._seen.live else EMPTY_BATCH.running
-        generated = running.outputs if len(running) == state.running else None
-        report = self.report(state, now_s, LOCAL, self._group, generated, local=True)
+        young = 0 < self.log.steps < YOUNG_STEPS
+        self._fallback_due_s = now_s + (YOUNG_PERIOD_S if young else self.config.period_s)
+        report = self.report(state, now_s, LOCAL, self._group, *tables(), local=True)
         self._take(self._fallback.exchange(report, self.config, now_s))
 
     def mode(self, now_s: float) -> Mode:
@@ -319,14 +367,18 @@ class Governor:
         now_s: float,
         replica_id: str,
         group: str,
+        batch: Floats = EMPTY,
+        queue: Floats = EMPTY,
         generated: Ints | None = None,
         *,
+        slos: tuple[ClassSlo, ...] = (),
         local: bool = False,
     ) -> EngineReport:
         """All that this replica knows; starts a new window of recent steps.
 
         Args:
             state: what the engine holds now; it may have been idle since its last step.
+            batch, queue: as of ``ReplicaReport.batch_table``.
             generated: output tokens so far of those that run, shape (n,); None: not known.
             local: it is for the local fallback, which has a window of its own.
         """
@@ -334,7 +386,7 @@ class Governor:
             self._decoding = self._in_prefill = 0
         self._seq += 1
         recent = self._sums.since(self._read[local])
-        self._read[local] = self._sums
+        self._read[local] = self._sums.copy()
         return EngineReport(
             replica_id=replica_id,
             group=group,
@@ -357,13 +409,18 @@ class Governor:
             recent=recent,
             lengths=self._seen.moments(generated),
             latest=self._seen.latest,
-            steps=self._fit.stats(),
             itl=self._latencies.itl.snapshot(),
             ttft=self._latencies.ttft.snapshot(),
             overruled=self._overruled,
             own_errors=self._guard.errors,
-            outputs=self._seen.outputs,
-            model=self.step_half.model,
+            lengths_seen=self._seen.exposure,
+            rows=self.log.packed(),
+            batch=batch.astype(np.float32).tobytes(),
+            queue=queue.astype(np.float32).tobytes(),
+            slos=slos,
+            memory=self._limits.memory,
+            generation=self.generation,
+            model=self._limits.model if self.log.steps >= MIN_STEPS else None,
             bound_steps=BoundSteps(**self._bound),
             capacity_per_s=self._limits.capacity_per_s,
             capacity_error_frac=self._limits.capacity_error_frac,
@@ -374,7 +431,7 @@ class Governor:
             late_itl=self._latencies.late_itl,
             late_ttft=self._latencies.late_ttft,
             itl_frac=self._itl_frac,
-            late_anyway=self.step_half.late_anyway,
+            late_anyway=self._limits.late_anyway,
             busy_s=self._busy_s,
             written_tokens=self._written,
             drafts=state.drafts,

@@ -8,8 +8,9 @@ that ends with the output of the step before, whose tokens wait for the launch. 
 steps in a row each waits for the launch of the next, and the last one for that of a small step.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vllm.v1.core.sched.output import SchedulerOutput
 
@@ -20,6 +21,40 @@ LONGEST_ROW = 9  # steps that are counted together, at most: 8 wait for the nint
 NO_STEP = StepSample(0, 0, 0, 0, 0.0)
 Measured = tuple[StepSample, int]
 """A step, and how many of its requests were in prefill."""
+
+
+@dataclass(slots=True)
+class Scheduled:
+    """A step that is scheduled.
+
+    Args:
+        begun_s: when.
+        sample: without its duration.
+        prefilled: ids of its requests in prefill.
+    """
+
+    output: SchedulerOutput
+    begun_s: float
+    sample: StepSample
+    prefilled: list[str]
+
+    @classmethod
+    def of(cls, output: SchedulerOutput, now_s: float) -> "Scheduled":
+        """Read off vLLM's output."""
+        return cls(output, now_s, *step_sample(output, 0.0))
+
+
+def taken(scheduled: deque[Scheduled], done: SchedulerOutput) -> Scheduled | None:
+    """The step whose output is back; it and those before it are taken out.
+
+    Outputs come in the order of the steps, and of a step that computes nothing none may come.
+    None if it is not among them.
+    """
+    while scheduled:
+        known = scheduled.popleft()
+        if known.output is done:
+            return known
+    return None
 
 
 class Intervals:
@@ -37,29 +72,18 @@ class Intervals:
     def __init__(self, graph_tokens: int = 0) -> None:
         self._graph_tokens = graph_tokens
         self._held: list[Measured] = []
-        self._ahead: tuple[SchedulerOutput | None, StepSample, list[str]] = None, NO_STEP, []
 
-    def sample(self, done: SchedulerOutput, duration_s: float) -> tuple[StepSample, list[str]]:
-        """``step_sample``; what was read as the step before ended is not read again."""
-        known, sample, prefilled = self._ahead
-        if known is not done:
-            return step_sample(done, duration_s)
-        return StepSample(*sample.features, duration_s, started=sample.started), prefilled
-
-    def of(
-        self, sample: StepSample, prefills: int, ahead: Sequence[tuple[SchedulerOutput, float]]
-    ) -> list[Measured]:
+    def of(self, sample: StepSample, prefills: int, ahead: Sequence[Scheduled]) -> list[Measured]:
         """The steps that are known by now, the oldest first; the newest may have to wait.
 
         Args:
             sample, prefills: of the step whose output has come.
             ahead: steps that are scheduled and whose output is not back.
         """
+        if not ahead and not self._held:
+            return [(sample, prefills)]
         known = [*self._held, (sample, prefills)]
-        self._ahead = (
-            (ahead[0][0], *step_sample(ahead[0][0], 0.0)) if ahead else (None, NO_STEP, [])
-        )
-        following = self._ahead[1]
+        following = ahead[0].sample if ahead else NO_STEP
         in_row = self._eager(sample) and self._eager(following)
         if in_row and self._held and len(known) < LONGEST_ROW:
             self._held = known

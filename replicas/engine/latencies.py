@@ -23,8 +23,8 @@ class Latencies:
         histogram would put every other one on the wrong side.
         """
         self.itl.add(itl_s, tokens)
-        if late is not None or sla.delivery == "paced":
-            self.late_itl += late or 0
+        if late is not None:
+            self.late_itl += late
         elif sla.itl_s is not None and itl_s > sla.itl_s:
             self.late_itl += tokens
 

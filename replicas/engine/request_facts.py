@@ -1,11 +1,6 @@
 """What is read off vLLM's requests: their token counts, and how they ended."""
 
-from collections.abc import Sequence
-
 from vllm.v1.request import Request, RequestStatus
-
-from controller.models.arrays import Ints
-from controller.models.requests import Requests, requests_of
 
 CAME = "brimful_came_unix_s"  # among kv_transfer_params, of a request whose KV is to be loaded
 RAN_TO_ITS_END = (
@@ -13,27 +8,6 @@ RAN_TO_ITS_END = (
     RequestStatus.FINISHED_LENGTH_CAPPED,
     RequestStatus.FINISHED_REPETITION,
 )
-
-
-def token_counts(
-    requests: Sequence[Request],
-    computed: Sequence[int],
-    shared: Sequence[int] | None,
-    slo_ids: Ints | None = None,
-) -> Requests:
-    """Token counts of requests, in order. Of hundreds in every step: vLLM's properties are slow.
-
-    Args:
-        slo_ids: the id of each one's SLO; None: all have the same one.
-    """
-    return requests_of(
-        computed,
-        [r.num_prompt_tokens for r in requests],
-        [len(r._output_token_ids) for r in requests],
-        [r.max_tokens for r in requests],
-        shared,
-        slo_ids,
-    )
 
 
 def ran_to_its_end(request: Request) -> bool:

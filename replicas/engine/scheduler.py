@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,44 +14,36 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from controller.config import BatchingConfig, Sla, parse_batching
-from controller.models.arrays import Floats
-from controller.models.pace import DeadlineSlack
-from controller.models.requests import Requests
-from controller.policies.base import Batch
+from controller.models.arrays import Floats, Ints
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from controller.request_slo import differ, of_sla
 from replicas.engine import channel
 from replicas.engine.autoscaled import Autoscaled
+from replicas.engine.batch_counts import BatchCounts, as_they_stood, decodes_first
 from replicas.engine.batch_reader import BatchReader
 from replicas.engine.by_class import ByClass
 from replicas.engine.engine_options import cap_name, check_options, graph_tokens
 from replicas.engine.fail_open import Guard
 from replicas.engine.governor import LOCAL, Governor
 from replicas.engine.hooks import take_back
-from replicas.engine.in_flight import StepEtas, ends_of, scheduled_at
-from replicas.engine.intervals import Intervals
+from replicas.engine.intervals import Intervals, Scheduled, taken
 from replicas.engine.kv_holders import kv_read_frac, kv_token_bytes, kv_tokens
 from replicas.engine.live_role import LiveRole
 from replicas.engine.loads_first import LoadsFirst
 from replicas.engine.lost_sessions import LostSessions, waiting_requests
-from replicas.engine.pacing import pacing_of
-from replicas.engine.prompt_chunks import PromptChunks, as_they_stood, decodes_first
+from replicas.engine.prompt_chunks import PromptChunks
 from replicas.engine.queue_order import Demotions
-from replicas.engine.request_facts import RAN_TO_ITS_END, came_s, more_tokens_follow, ran_to_its_end
+from replicas.engine.request_facts import RAN_TO_ITS_END, came_s, ran_to_its_end
 from replicas.engine.settings import parse_settings
-from replicas.engine.start_order import (
-    adapters_fit,
-    first_waited_s,
-    may_start,
-    prompt_backlog,
-)
-from replicas.engine.step_sample import step_sample
+from replicas.engine.start_order import prompt_backlog
 from replicas.engine.vllm_queues import all_waiting
 from replicas.engine.waiting_queues import order_waiting, step_aside
 from replicas.profiles.profile_file import load_profile
 from replicas.workarounds import cpu_generators
 from replicas.workarounds.grammar_faults import GrammarFaults
 from replicas.workarounds.vllm_versions import installed_doubt
+
+SET = "setting the limits of a step"  # what fails, for a log; the Governor's part has its own
 
 
 class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
@@ -76,7 +69,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
         self._chunks = PromptChunks(self)
         self._classes = ByClass(of_sla(settings.batching.sla), on=differ(settings.live.classes))
-        self._reader = BatchReader(self, self._classes)
+        self._reader = BatchReader(self)
+        self._counts = BatchCounts()
         self.guard = Guard(self.now_s(), fatal=not self.fails_open)
         self.governor = Governor(
             settings.batching,
@@ -96,19 +90,18 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             has_controller=settings.leased,
             now_s=self.now_s(),
             group=settings.group or LOCAL,
-            by_class=self._classes.on,
             untested_since_ms=None if installed_doubt() is None else self.wall_s() * 1000,
             guard=self.guard,
         )
-        self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
+        self._scheduled: deque[Scheduled] = deque()  # steps whose output is not back
         self._intervals = Intervals(graph_tokens(self.vllm_config))
-        self._last_output_s = self._last_step_s = 0.0
+        self._last_output_s = 0.0
         self._was_busy = self._resetting = False
+        self._order: list[Request] | None = None  # of the running ones, while they are moved
         self._aside = self._step_aside(None, settings.batching)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
         self._cached: dict[str, int] = {}  # tokens of prompts found in the prefix cache
-        self._pacing = pacing_of(settings.batching.sla, None)
         self._role = LiveRole(settings.batching)
         self._autoscaled = Autoscaled(self.now_s())
 
@@ -128,18 +121,31 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         return time.time()
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        if self._aside:
-            order_waiting(self, self._aside, demote=self.governor.enforced)
-        before = self._set_limits()
-        with self._classes.hide_skipped(self, self._cap_name):
-            self._scheduled.append((super().schedule(*args, **kwargs), self.now_s()))
-        as_they_stood(self.running, before)
-        scheduled = self._scheduled[-1][0]
-        if self._reader.prefixes.only or self.connector is not None:
-            self.guard.attempt("what was there of prompts", self._note_found, scheduled)
-        if not self.governor.enforced:
-            self.guard.attempt("what control would move", self._advise, scheduled)
+        if not self.guard.attempt(SET, self._set_limits) and self._fails_for_long():
+            engine = self.governor.engine
+            setattr(self, self._cap_name, engine.max_num_seqs)
+            self.max_num_scheduled_tokens = engine.max_num_batched_tokens
+            self._chunks.limit(None)
+        scheduled = super().schedule(*args, **kwargs)
+        self.guard.attempt("a step that is scheduled", self._note_scheduled, scheduled)
         return scheduled
+
+    def _fails_for_long(self) -> bool:
+        self.guard.clock_s = self.now_s()
+        return self.guard.fails_for(SET, self.governor.config.lease_s)
+
+    def _note_scheduled(self, scheduled: SchedulerOutput) -> None:
+        before, self._order = self._order, None
+        as_they_stood(self.running, before)
+        self._counts.scheduled(scheduled, self.requests)
+        known = Scheduled.of(scheduled, self.now_s())
+        self._scheduled.append(known)
+        if self._classes.on:
+            self._classes.scheduled(scheduled.num_scheduled_tokens, self._counts.prefilling)
+        if self._reader.prefixes.only or self.connector is not None:
+            self._note_found(scheduled)
+        if not self.governor.enforced:
+            self.governor.scheduled(known.sample)
 
     def _note_found(self, scheduled: SchedulerOutput) -> None:
         for new in scheduled.scheduled_new_reqs:
@@ -147,9 +153,6 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 self._cached.setdefault(new.req_id, new.num_computed_tokens)
             elif stats := self.requests[new.req_id].prefill_stats:
                 self.governor.wrote(stats.num_external_cached_tokens)
-
-    def _advise(self, scheduled: SchedulerOutput) -> None:
-        self.governor.scheduled(step_sample(scheduled, 0.0)[0])
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
@@ -186,10 +189,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         super()._preempt_request(request, *args, **kwargs)
 
     def _note_preempted(self, request: Request) -> None:
-        self._reader.columns.leave(request)
-        self._classes.lost(request.request_id)
-        if self._pacing:
-            self._pacing.leave(request.request_id)
+        self._counts.leave(request)
         if not self._resetting:
             if request.num_output_tokens:  # of one that was preempted twice, the token before both
                 before = self._last_output_s, request.num_output_tokens
@@ -212,12 +212,10 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def _note_end(self, request: Request) -> None:
         req_id = request.request_id
-        self._reader.columns.leave(request)
+        self._counts.leave(request)
         self._classes.gone(req_id)
-        if not (ended := request.status in RAN_TO_ITS_END):  # else a token is yet to be measured
+        if request.status not in RAN_TO_ITS_END:  # else a token is yet to be measured
             self._lost.pop(req_id, None)
-        if self._pacing:
-            self._pacing.gone(req_id, ended=ended)
         if ran_to_its_end(request):
             prompt, output = request.num_prompt_tokens, request.num_output_tokens
             cached = self._cached.pop(req_id, 0)
@@ -231,13 +229,6 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._autoscaled.gone(req_id)
             self.governor.aborted(request.num_output_tokens)
 
-    def _handle_stopped_request(self, request: Request) -> bool:
-        if not (finished := super()._handle_stopped_request(request)) and self._pacing:
-            # Its next input has its own pace.
-            gone = self._pacing.gone
-            self.guard.attempt("an input of a session", gone, request.request_id, ended=True)
-        return finished
-
     def _update_request_as_session(self, session: Request, *args: Any, **kwargs: Any) -> None:
         self.guard.attempt("an input of a session", self._note_input, session)
         idle = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
@@ -246,7 +237,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._awaits_first_token[session.request_id] = came_s
 
     def _note_input(self, session: Request) -> None:
-        self._reader.columns.leave(session)  # it comes back with a longer prompt
+        self._counts.leave(session)  # it comes back with a longer prompt
         self._note_first_tokens([session.request_id])  # its first token may have been its last
 
     def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:
@@ -257,8 +248,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self.governor.apply(from_wire(BatchLimits, limits), now_s)
             self._role.wanted = limits.get("role")
         self._settle_role()
-        generated = np.array([r.num_output_tokens for r in self.running], dtype=np.int64)
-        report = self.governor.report(self.state(), now_s, replica_id, group, generated)
+        report = self.governor.report(
+            self.state(), now_s, replica_id, group, *self._tables(), slos=self._classes.slos
+        )
         load = self._autoscaled.load(self.running, all_waiting(self), now_s)
         return (
             to_wire(report)
@@ -282,7 +274,6 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def _go_by(self, config: BatchingConfig, promised: Sla) -> None:
         self.governor.configure(config, promised)
         self._aside = self._step_aside(self._aside, config)
-        self._pacing = pacing_of(promised, self._pacing)
 
     def _step_aside(self, aside: Demotions | None, config: BatchingConfig) -> Demotions | None:
         cached = self._reader.prefixes.cached_tokens
@@ -294,7 +285,24 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         drafts = None
         if self.num_spec_tokens:  # fewer by a table of vLLM's, or as none were found
             drafts = sum([len(r.spec_token_ids) for r in self.running])
-        return EngineState(len(self.running), waiting_requests(self), held, drafts)
+        counts = self._counts
+        prompts = counts.prompts()
+        decodes = max(len(self.running) - len(prompts), 0)
+        loading, ready, to_load = self._reader.loads(self.running)
+        return EngineState(
+            len(self.running),
+            waiting_requests(self),
+            held,
+            drafts,
+            decodes,
+            counts.kv_tokens,
+            prompts,
+            loading,
+            to_load,
+            self._classes.decoding,
+            ready,
+            self._reader.outranks,
+        )
 
     def _in_tokens(self, blocks: int) -> int:
         return blocks * self.governor.engine.kv_tokens // max(self._kv_blocks, 1)
@@ -302,73 +310,48 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def _used_blocks(self) -> int:
         return self._kv_blocks - self._block_pool.get_num_free_blocks()
 
-    def _read_batch(self) -> Batch:
-        running, loads, elsewhere = self._reader.running(self.running, self._used_blocks())
-        waiting = self._reader.waiting(self.running)
-        return Batch(
-            running,
-            waiting,
-            self._in_tokens(elsewhere),
-            self._read_slack(running),
-            self._classes.slos,
-            self._read_waited_s if self._classes.on and adapters_fit(self) else None,
-            waiting.before_prefix_wait,
-            waiting.priorities if self.policy.value == "priority" else None,
-            self._classes.deferred_in_vain(may_start(self)),
-            loads,
-        )
+    def _tables(self) -> tuple[Floats, Floats, Ints]:
+        generated = np.array([r.num_output_tokens for r in self.running], dtype=np.int64)
+        return self._reader.batch_table(self.running), self._reader.queue_table(), generated
 
-    def _read_waited_s(self) -> Floats:
-        return self._classes.waited_s(self.running, self._in_flight(), self.now_s())
+    def _waiting(self, n: int) -> Iterable[tuple[int, int]]:
+        return self._reader.first_waiting(n, self._counts.prefilling)
 
-    def _read_slack(self, running: Requests) -> DeadlineSlack | None:
-        if self._pacing is None:
-            return None
-        ends = self._in_flight()
-        next_s = max([self.now_s(), *(end_s for _, end_s in ends)])
-        return self._pacing.slack(next_s, len(ends), first_waited_s(self, running, self.wall_s()))
-
-    def _in_flight(self) -> StepEtas:
-        model = self.governor.step_half.model
-        return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
-
-    def _set_limits(self) -> list[Request] | None:
-        limits = self.governor.before_step(self.state(), self.now_s(), self._read_batch)
+    def _set_limits(self) -> None:
+        if self._aside:
+            order_waiting(self, self._aside, demote=self.governor.enforced)
+        state = self.state()
+        limits = self.governor.before_step(state, self.now_s(), self._waiting, self._tables)
         # A streaming session that waits for input does not run, but vLLM counts it as if it did.
         engine = self.governor.engine
         cap = min(limits.max_running + self.num_waiting_for_streaming_input, engine.max_num_seqs)
-        setattr(self, self._cap_name, cap)
+        setattr(self, self._cap_name, max(cap, len(self.running)))
         self.max_num_scheduled_tokens = limits.token_budget
-        self._reader.counts_loads = limits.loading is not None
+        self._reader.counts_loads = limits.counts_loads
         self._chunks.limit(limits.longest_chunk_tokens, always=limits.longest_always)
-        if limits.skipped:
-            self._classes.skip(self.running, limits, may_start(self))
-        if (batch := self._reader.batch) is None or not limits.decodes_first:
-            return None
-        return decodes_first(self.running, batch, engine.tokens_per_decode)
+        if limits.decodes_first:
+            self._order = decodes_first(self.running, self._counts.prefilling)
 
     def _measure(self, done: SchedulerOutput) -> None:
         now_s = self.now_s()
-        begun_s = scheduled_at(self._scheduled, done, now_s)
-        if not done.total_num_scheduled_tokens:
+        known = taken(self._scheduled, done)
+        if not done.total_num_scheduled_tokens or known is None:
             self._was_busy = False
             return
         # Between outputs while busy: what a client sees as time between tokens.
-        self._last_step_s = now_s - (self._last_output_s if self._was_busy else begun_s)
-        sample, prefilled = self._intervals.sample(done, self._last_step_s)
-        if self._pacing:
-            sample = replace(sample, late=self._pacing.stepped(now_s))
-            self._pacing.check(self.running, always=self.num_spec_tokens > 0)
-        sample = self._classes.measured(sample, done, prefilled, now_s)
-        for known in self._intervals.of(sample, len(prefilled), self._scheduled):
-            self.guard.attempt("a step's measures", self.governor.after_step, *known)
+        took_s = now_s - (self._last_output_s if self._was_busy else known.begun_s)
+        sample = replace(known.sample, duration_s=took_s)
+        if self._classes.on:
+            by_class = self._classes.measured(done.num_scheduled_tokens, known.prefilled)
+            sample = replace(sample, by_class=by_class)
+        for one, prefills in self._intervals.of(sample, len(known.prefilled), self._scheduled):
+            late = self._classes.late(one) if self._classes.on else None
+            self.guard.attempt("a step's measures", self.governor.after_step, one, prefills, late)
         if aside := self._aside:
             started = sum(len(new.prompt_token_ids or ()) for new in done.scheduled_new_reqs)
             aside.observe(sample.prefill_tokens, sample.duration_s, started)
         self._last_output_s, self._was_busy = now_s, bool(self.running)
-        if not self._was_busy:
-            self._reader.columns.forget()
-        self._note_first_tokens(prefilled)
+        self._note_first_tokens(known.prefilled)
         if self._lost:
             self._note_resumed(done, now_s)
 
@@ -384,8 +367,6 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._autoscaled.first_token(req_id, late=late)
             if request is None or request.is_finished():
                 self._autoscaled.gone(req_id)
-            if self._pacing and more_tokens_follow(request):
-                self._pacing.first_token(req_id, wall_s - arrival_s, self._last_output_s)
 
     def _note_resumed(self, done: SchedulerOutput, now_s: float) -> None:
         """Count the gap between the last token before a preemption and the first one after it."""
@@ -398,9 +379,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 self._lost[req_id] = now_s, request.num_output_tokens  # of a step in flight
                 continue
             del self._lost[req_id]
-            self.governor.resumed(now_s - since_s, self._classes.slo_id(req_id))
-            if self._pacing and request is not None:
-                self._pacing.enter(req_id, request.num_output_tokens)
+            late = now_s - since_s > self._classes.itl_s(req_id) if self._classes.on else None
+            self.governor.resumed(now_s - since_s, None if late is None else int(late))
 
 
 channel.install()

@@ -1,9 +1,10 @@
 """What one replica has seen of its requests' lengths."""
 
+import numpy as np
+
 from controller.models.arrays import Ints
 from controller.models.lengths import REQUESTS_KEPT, LengthMoments, LengthRing
 from controller.models.live_lengths import LiveLengths
-from controller.models.survival import OutputCounts
 
 PROMPTS_KEPT = 256  # a mean to 6% where lengths spread as much as they are long
 # Of those that ended: an engine's mean to 9%. Once so many of a new mix of requests have ended, no
@@ -24,7 +25,6 @@ class SeenLengths:
         self._finished = LengthRing()
         self._latest = LengthRing(LATEST_KEPT)
         self._prompts = LengthRing(PROMPTS_KEPT)
-        self._outputs = OutputCounts()
         self._live = LiveLengths()
 
     def arrived(self, prompt_tokens: int | None) -> None:
@@ -36,7 +36,6 @@ class SeenLengths:
         """A request ran to its end; of its input so much had been cached."""
         self._finished.add(input_tokens, output_tokens, cached_tokens)
         self._latest.add(input_tokens, output_tokens, cached_tokens)
-        self._outputs.add(output_tokens)
         self._live.finished(output_tokens)
 
     def aborted(self, output_tokens: int) -> None:
@@ -44,9 +43,10 @@ class SeenLengths:
         self._live.aborted(output_tokens)
 
     @property
-    def outputs(self) -> tuple[int, ...]:
-        """Ends of the last finished requests by ``survival.EDGES``."""
-        return tuple(self._outputs.counts)
+    def exposure(self) -> bytes:
+        """As ``ReplicaReport.lengths_seen``, as of the last ``moments``."""
+        seen = self._live.seen
+        return np.concatenate([seen.ended, seen.at_risk]).astype(np.float32).tobytes()
 
     @property
     def prompts(self) -> LengthMoments:
@@ -65,6 +65,9 @@ class SeenLengths:
             generated: output tokens so far of those that run, shape (n,); None where not known.
         """
         finished = self._finished.moments()
-        if generated is None or not self.live or finished.n >= REQUESTS_KEPT:
+        if generated is None or not self.live:
             return finished
-        return self._live.corrected(finished, self.prompts, generated)
+        self._live.update(generated)
+        if finished.n >= REQUESTS_KEPT:
+            return finished
+        return self._live.corrected(finished, self.prompts)

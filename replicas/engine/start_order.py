@@ -5,14 +5,11 @@ Those of both queues (``vllm_queues``), without any that something of its own ke
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from itertools import islice
 from typing import Any
 
-import numpy as np
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request, RequestStatus
 
-from controller.models.requests import Requests
 from replicas.engine.prefix_sharing import PrefixSharing
 from replicas.engine.request_facts import remotely_prefilled
 from replicas.engine.vllm_queues import all_waiting, in_order
@@ -46,25 +43,6 @@ def may_start(scheduler: Any) -> Iterator[Request]:
 def paused(scheduler: Any) -> bool:
     """Whether vLLM starts nobody, or runs nobody either: for new weights, or to sleep."""
     return bool(scheduler.pause_state != PauseState.UNPAUSED)
-
-
-def first_waited_s(scheduler: Any, running: Requests, wall_s: float) -> float:
-    """The longest wait for a first token, seconds.
-
-    Among half-computed prompts and the first request that may start; 0 where there is none. A
-    preempted request that had its first token does not count.
-
-    Args:
-        running: token counts of ``scheduler.running``.
-        wall_s: by the clock of ``Request.arrival_time``.
-    """
-    prompts = np.flatnonzero((running.outputs == 0) & (running.computed < running.tokens))
-    waiting = [scheduler.running[k] for k in prompts.tolist()]
-    waiting += [r for r in islice(may_start(scheduler), 1) if not r.num_output_tokens]
-    # Input of a session that came early waits since the session is done with the one before.
-    came_s = scheduler._awaits_first_token
-    since_s = (came_s.get(r.request_id, r.arrival_time) for r in waiting)
-    return max(wall_s - min(since_s, default=wall_s), 0.0)
 
 
 def prompt_backlog(scheduler: Any, prefixes: PrefixSharing) -> dict[str, int]:
@@ -113,18 +91,6 @@ def blocked(request: Request, loaded: Iterable[str]) -> bool:
 def passed_over(request: Request) -> bool:
     """Whether vLLM passes a waiting request over, or its prompt is loaded and not computed here."""
     return remotely_prefilled(request) or blocked(request, ())
-
-
-def adapters_fit(scheduler: Any) -> bool:
-    """Whether all LoRA adapters of the requests here may run at once.
-
-    vLLM keeps to ``max_loras`` by those that it schedules when others start. One that it does not
-    see then comes back with an adapter too many, and vLLM's assertion ends the engine.
-    """
-    if not scheduler.lora_config:
-        return True
-    asked = (r.lora_request for r in scheduler.requests.values())
-    return len({one.lora_int_id for one in asked if one}) <= scheduler.lora_config.max_loras
 
 
 def _loras(scheduler: Any) -> set[int] | None:

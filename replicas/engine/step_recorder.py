@@ -67,8 +67,8 @@ class StepRecorder:
         return before_step
 
     def _after(self, inner: Any) -> Any:
-        def after_step(sample: StepSample, prefills: int) -> None:
-            inner(sample, prefills)
+        def after_step(sample: StepSample, *args: Any) -> None:
+            inner(sample, *args)
             if 0 <= sample.duration_s < math.inf:  # the clock did not jump
                 self._steps.append((*sample.features, round(sample.duration_s * 1e6)))
 

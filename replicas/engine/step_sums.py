@@ -1,27 +1,28 @@
 """Sums over steps, so that a report tells of those since the report before."""
 
-from dataclasses import dataclass
-
 from controller.records import RecentSteps, StepSample
 
 
-@dataclass(frozen=True, slots=True)
 class StepSums:
     """Sums over all steps that decoded; two states' difference is what happened between them."""
 
-    steps: int = 0
-    decodes: int = 0
-    tokens: int = 0
-    itl_s: float = 0.0
+    __slots__ = ("decodes", "itl_s", "steps", "tokens")
 
-    def plus(self, sample: StepSample, tokens_per_decode: int) -> "StepSums":
-        """With one more step."""
-        return StepSums(
-            self.steps + 1,
-            self.decodes + sample.decodes,
-            self.tokens + sample.decodes * tokens_per_decode + sample.prefill_tokens,
-            self.itl_s + sample.duration_s * sample.decodes,
-        )
+    def __init__(
+        self, steps: int = 0, decodes: int = 0, tokens: int = 0, itl_s: float = 0.0
+    ) -> None:
+        self.steps, self.decodes, self.tokens, self.itl_s = steps, decodes, tokens, itl_s
+
+    def add(self, sample: StepSample, seen_s: float, tokens_per_decode: int) -> None:
+        """Count one more step, which took ``seen_s`` for clients."""
+        self.steps += 1
+        self.decodes += sample.decodes
+        self.tokens += sample.decodes * tokens_per_decode + sample.prefill_tokens
+        self.itl_s += seen_s * sample.decodes
+
+    def copy(self) -> "StepSums":
+        """The state of now."""
+        return StepSums(self.steps, self.decodes, self.tokens, self.itl_s)
 
     def since(self, mark: "StepSums") -> RecentSteps:
         """The means over the steps since ``mark``."""

@@ -14,7 +14,6 @@ from vllm.v1.core.sched.request_queue import (
 from vllm.v1.request import Request
 
 from controller.config import BatchingConfig
-from controller.models.pace import LATE_FRAC
 from replicas.engine.queue_order import Demotions, Lane, SortedLane
 from replicas.engine.start_order import passed_over
 from replicas.engine.vllm_queues import skipped_queue
@@ -163,8 +162,6 @@ def step_aside(
     ttft_ms = batching.sla.ttft_ms
     wanted = batching.steps_aside and batching.enforce and (ttft_ms or ttft_of)
     ttft_s = ttft_ms / 1000 if wanted and ttft_ms else math.inf
-    if batching.sla.delivery == "paced":
-        ttft_s *= LATE_FRAC  # one that starts any later brings little slack along
     if aside is not None:
         scheduler.waiting.restore()
         aside.ttft_s, aside.ttft_of = ttft_s, ttft_of if wanted else None

@@ -15,7 +15,14 @@ from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.fleet.actor import get_controller
 from controller.models.client_feedback import ClientFeedback, Gaps
-from controller.records import EngineReport, Mode, ReplicaReport, Role, from_wire
+from controller.records import (
+    YOUNG_PERIOD_S,
+    EngineReport,
+    Mode,
+    ReplicaReport,
+    Role,
+    from_wire,
+)
 from controller.roles import as_prefill
 from replicas.engine import channel
 from replicas.server.autoscaling_stats import autoscaling_stats
@@ -66,8 +73,7 @@ class ControlLink:
 
     def _go_by(self, config: BatchingConfig) -> None:
         self._config, self._batching = config, config.model_dump()
-        # Paced, no gap is late by itself; other policies do not size their steps.
-        sized = config.policy == "adaptive" and config.sla.delivery == "gaps"
+        sized = config.policy == "adaptive"  # others do not size their steps
         self._leaving.limit_s = config.sla.itl_s if sized and self._leaving.on else None
 
     async def run(self) -> None:
@@ -89,7 +95,10 @@ class ControlLink:
                     timeout=self._config.lease_s,
                 )
                 report |= {"config_refused": self.config_refused, "leaving": self._leaves}
-                self._note(from_wire(EngineReport, report), clock())
+                told = from_wire(EngineReport, report)
+                self._note(told, clock())
+                if told.young:
+                    next_s = min(next_s, clock() + YOUNG_PERIOD_S)
                 answer = await self._ask({name: report[name] for name in REPORTED})
                 self._metrics.publish_controller_age(clock() - self._answered_s)
                 if answer is not None and list(answer["switches"]) != list(report["switches"]):

@@ -5,7 +5,7 @@ from typing import Any
 
 from controller.capacity import capacity_per_s, typical_itl_s
 from controller.config import BatchingConfig
-from controller.models.step_time import StepModel, fit
+from controller.models.step_time import StepModel
 from controller.records import EngineReport
 
 NO_KV_TOKENS = 2**40  # free where a model keeps no KV memory, which limits nobody there
@@ -42,7 +42,7 @@ def routing_stats(
         stats["mean_prompt_tokens"] = round(lengths.mean_input, 1)
         stats["mean_output_tokens"] = round(lengths.mean_output, 1)
         stats["cached_frac"] = round(1 - lengths.computed_frac, 3)
-    model = report.model or fit(report.steps)
+    model = report.model
     if model is not None:
         sla_itl_s = config.sla.itl_s if report.enforced and config.policy == "adaptive" else None
         itl_s = sla_itl_s

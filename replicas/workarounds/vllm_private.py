@@ -33,16 +33,16 @@ ATTRIBUTES: dict[str, str] = {
         " num_waiting_for_streaming_input pause_state policy requests running scheduler_config"
         " skipped_waiting|kv_holding_waiting structured_output_manager vllm_config waiting"
         # Methods that are overridden, called or taken back.
-        " __init__ _free_request _handle_stopped_request _mamba_block_aligned_split"
-        " _preempt_request _update_after_schedule _update_request_as_session"
-        " _update_request_with_output add_request get_num_unfinished_requests get_request_counts"
-        " reset_prefix_cache schedule set_pause_state update_from_output"
+        " __init__ _free_request _preempt_request _update_after_schedule"
+        " _update_request_as_session _update_request_with_output add_request"
+        " get_num_unfinished_requests get_request_counts reset_prefix_cache schedule"
+        " set_pause_state update_from_output"
     ),
     "vllm.v1.core.sched.async_scheduler:AsyncScheduler": (
         "_update_after_schedule _update_request_with_output"
     ),
     REQUEST: (
-        "_output_token_ids arrival_time block_hashes drop_stale_output@0.27 is_finished"
+        "arrival_time block_hashes drop_stale_output@0.27 is_finished is_prefill_chunk"
         " kv_transfer_params lora_request max_tokens num_computed_tokens num_output_tokens"
         " num_prompt_tokens num_stale_output_tokens@0.27 num_tokens output_token_ids prefill_stats"
         " priority request_id sampling_params skip_reading_prefix_cache spec_token_ids status"

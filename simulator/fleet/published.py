@@ -16,7 +16,7 @@ from controller.config import Sla
 from controller.models import memory
 from controller.models.histogram import BINS, LogHistogram
 from controller.models.lengths import REQUESTS_KEPT, LengthMoments
-from controller.models.step_time import StepModel, StepStats
+from controller.models.step_time import StepModel
 from controller.records import EngineLimits, EngineReport, RecentSteps
 from replicas.engine.seen_lengths import PROMPTS_KEPT
 from replicas.profiles.profile import StepProfile
@@ -230,5 +230,5 @@ def _template(engine: Engine) -> EngineReport:
         max_running=engine.max_num_seqs, token_budget=engine.max_num_batched_tokens, running=0,
         waiting=0, decoding=0, prefilling=0, kv_used_tokens=0, arrivals=0, finished=0,
         preemptions=0, arrival_rate_per_s=0.0, recent=RecentSteps(), lengths=LengthMoments(),
-        steps=StepStats(), itl=nothing, ttft=nothing,
+        itl=nothing, ttft=nothing,
     )  # fmt: skip

@@ -72,7 +72,7 @@ class Plan:
         return self.divided.gain > WORTH
 
     def speculate(self) -> bool:
-        return self.drafted.by_gaps > WORTH
+        return self.drafted.gain > WORTH
 
     def to_json(self) -> dict[str, Any]:
         """All figures, SI units in the names."""

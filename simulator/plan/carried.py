@@ -74,14 +74,12 @@ class Drafted:
 
     Args:
         tokens: that come out of a step for each sequence.
-        by_gaps, paced: capacity over that without, with an SLA on the gaps between deliveries and
-            on the time per token.
+        gain: capacity over that without.
     """
 
     drafts: int
     tokens: float
-    by_gaps: float
-    paced: float
+    gain: float
 
 
 def divided(profile: StepProfile, lengths: LengthStats, itl_s: float) -> Divided:
@@ -107,7 +105,7 @@ def drafted(
     acceptance: float,
     draft_frac: float,
 ) -> Drafted:
-    """Capacity with drafts over that without; gaps are whole steps, paced tokens their share.
+    """Capacity with drafts over that without; the SLA holds for whole steps.
 
     Args:
         draft_frac: time to draft one token for the batch, share of a step of one decode.
@@ -123,12 +121,9 @@ def drafted(
     )
     without = fluid_limit_per_s(profile, lengths, itl_s, profile.max_num_seqs)
     if not without:
-        return Drafted(drafts, tokens, 0.0, 0.0)
-    by_gaps, paced = (
-        fluid_limit_per_s(engine, lengths, limit_s, engine.max_num_seqs) / without
-        for limit_s in (itl_s, itl_s * tokens)
-    )
-    return Drafted(drafts, tokens, by_gaps, paced)
+        return Drafted(drafts, tokens, 0.0)
+    gain = fluid_limit_per_s(engine, lengths, itl_s, engine.max_num_seqs) / without
+    return Drafted(drafts, tokens, gain)
 
 
 def largest_batch(profile: StepProfile, lengths: LengthStats, itl_s: float, prompts: bool) -> float:

@@ -81,7 +81,7 @@ def _choices(plan: Plan) -> Iterator[tuple[str, str, str]]:
     note = (
         f"{_worth(plan.speculate())}: {drafts.drafts} drafts, {plan.setting.acceptance:g} accepted"
     )
-    yield "speculation", f"x {drafts.by_gaps:.2f}", f"{note}; x {drafts.paced:.2f} paced"
+    yield "speculation", f"x {drafts.gain:.2f}", note
 
 
 def _worth(pays: bool) -> str:

@@ -155,5 +155,5 @@ def _choices(plan: Plan) -> Iterator[str]:
     yield (
         f"speculation: {drafts.drafts} drafts at {plan.setting.acceptance:g}: {drafts.tokens:.2f}"
         f" tokens a step, each step verifies {drafts.drafts + 1} a request and drafts with a layer;"
-        f" capacity x {drafts.by_gaps:.2f} by gaps, x {drafts.paced:.2f} by time per token"
+        f" capacity x {drafts.gain:.2f}"
     )

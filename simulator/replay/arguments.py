@@ -4,9 +4,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
-from controller.config import Delivery, Sla
+from controller.config import Sla
 from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
 from controller.validation import parse
@@ -198,12 +197,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of the times between tokens to be inside it, %% (default: 99)",
     )
     sla.add_argument(
-        "--delivery",
-        choices=get_args(Delivery),
-        default="gaps",
-        help="what it is held against, as batching.sla.delivery (default: %(default)s)",
-    )
-    sla.add_argument(
         "--find-capacity", action="store_true", help="search the highest rate that holds it"
     )
     sla.add_argument(
@@ -265,7 +258,7 @@ def read_order(args: Arguments) -> Order:
     _check_together(args)
     profile = load_profile(args.profile).with_kv_tokens(args.kv_tokens)
     said = {"itl_ms": args.sla_itl_ms, "ttft_ms": args.sla_ttft_ms}
-    said |= {"percentile": args.percentile, "delivery": args.delivery}
+    said |= {"percentile": args.percentile}
     sla = parse(Sla, said, "sla")
     engine = EngineOptions(
         max_num_seqs=profile.max_num_seqs,

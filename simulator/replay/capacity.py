@@ -21,7 +21,6 @@ LEAST_RUN_S = 240.0  # at 2% too high a rate, delay has grown past 2 s in its se
 RESIDENCES = 12  # ... and at least this many times as long as a request stays
 LEAST_REQUESTS = 400
 LOWEST, TOP = 1 / 64, 1.2  # times the fluid limit: where the search begins and ends
-TOP_PACED = 2.0  # ... under paced delivery, where steps may take longer than the time per token
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +39,16 @@ class Capacity:
         per_s: the highest rate that held; 0 where none did.
         fluid_limit_per_s: of the same requests and the same profile.
         failure: at the lowest rate that did not hold; None where all did.
-        paced: delivery is paced; the fluid limit is of gaps, and may be passed.
     """
 
     per_s: float
     fluid_limit_per_s: float
     failure: Failure | None = None
-    paced: bool = False
 
     @property
     def too_good(self) -> bool:
-        """Above the fluid limit of gaps: the run was too short for its queue to settle."""
-        return not self.paced and self.per_s > self.fluid_limit_per_s * (1 + PRECISION)
+        """Above the fluid limit: the run was too short for its queue to settle."""
+        return self.per_s > self.fluid_limit_per_s * (1 + PRECISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +85,12 @@ def make_course(
     seed: int = 0,
     least_run_s: float = LEAST_RUN_S,
     max_tokens: MaxTokens = SPREAD,
-    top: float | None = None,
+    top: float = TOP,
 ) -> Course:
     """One draw of requests, enough for a steady run at any rate that may hold.
 
     Args:
-        top: where searches end, times the fluid limit; None: ``TOP``, or ``TOP_PACED``.
+        top: where searches end, times the fluid limit.
         least: requests of a run, at least; None: ``LEAST_REQUESTS``.
         max_tokens: what clients allow.
     """
@@ -103,8 +100,6 @@ def make_course(
     run_s = max(
         least_run_s, RESIDENCES * stats.mean_output * _longest_step_s(ground, stats, target)
     )
-    if top is None:
-        top = TOP_PACED if target.sla.delivery == "paced" else TOP
     n = max(math.ceil(limit * top * run_s), least)
     traffic = draw_traffic(workload, n, gap_cv, seed, max_tokens)
     stats = length_stats(traffic.requests)
@@ -142,10 +137,9 @@ def find_capacity(
         return None if fault is None else Failure(rate_per_s, fault.what)
 
     low, high = limit * LOWEST, limit * course.top
-    paced = target.sla.delivery == "paced"
     failure = broken(high)
     if failure is None:
-        return Capacity(high, limit, paced=paced)
+        return Capacity(high, limit)
     held = False  # the lowest, or any other
     while high > low * (1 + PRECISION):
         middle = math.sqrt(low * high)
@@ -159,7 +153,7 @@ def find_capacity(
             if lowest:
                 return Capacity(0.0, limit, lowest)
             held = True
-    return Capacity(low, limit, failure, paced)
+    return Capacity(low, limit, failure)
 
 
 def holds_at(course: Course, plan: Plan, ground: Ground, target: Target, rate_per_s: float) -> bool:

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.config import Sla
-from simulator.replay.lateness import TOLERANCE, late_tokens
 from simulator.virtual.trace import Outcome, Trace
 
 Floats = NDArray[np.float64]
 
+TOLERANCE = 1 + 1e-9  # a step sized to exactly D is inside, whatever its last bit says
 COLD_S = 60.0  # the first minute of a replay, in which a policy knows nothing yet
 
 
@@ -126,7 +126,7 @@ def summarise(policy: str, trace: Trace, sla: Sla) -> Summary:
 def late_share(
     trace: Trace, sla: Sla, from_s: float = 0.0, until_s: float = np.inf
 ) -> float | None:
-    """Share of the tokens after a first one that are late, by ``sla.delivery``.
+    """Share of the tokens after a first one that are late.
 
     Args:
         from_s, until_s: tokens count that come from the one up to, but not at, the other; seconds
@@ -138,8 +138,14 @@ def late_share(
     if sla.itl_s is None:
         return None
     end_s = trace.gaps.end_s
-    late = late_tokens(trace, sla)[(end_s >= from_s) & (end_s < until_s)]
+    late = _late(trace, sla.itl_s)[(end_s >= from_s) & (end_s < until_s)]
     return float(late.mean()) if len(late) else None
+
+
+def _late(trace: Trace, itl_s: float) -> NDArray[np.bool_]:
+    """Whether each gap was longer than D."""
+    late: NDArray[np.bool_] = trace.gaps.length_s > itl_s * TOLERANCE
+    return late
 
 
 def j_of(trace: Trace, sla: Sla) -> float | None:
@@ -177,13 +183,12 @@ def meets(trace: Trace, sla: Sla) -> list[bool]:
     """Whether each request met the SLA.
 
     It is served to its end, its first token came within ``ttft_ms``, and of its tokens after the
-    first at least ``percentile`` % are in time by ``itl_ms`` (``late_tokens``); of the two, those
-    that are set.
+    first at least ``percentile`` % are in time by ``itl_ms``; of the two, those that are set.
     """
     gaps, outcomes = trace.gaps, trace.outcomes
     late = np.zeros(len(outcomes), dtype=np.int64)
     if sla.itl_s is not None:
-        late = np.bincount(gaps.request[late_tokens(trace, sla)], minlength=len(outcomes))
+        late = np.bincount(gaps.request[_late(trace, sla.itl_s)], minlength=len(outcomes))
     allowed = 1 - sla.percentile / 100
     ttft_limit_s = np.inf if sla.ttft_ms is None else sla.ttft_ms / 1000 * TOLERANCE
     return [

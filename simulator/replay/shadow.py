@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if args.profile:
         profile = load_profile(args.profile).with_kv_tokens(engine.kv_tokens or None)
     else:
-        profile = profile_of(name, report.model or known["limits"].model, engine)
+        profile = profile_of(name, report.model, engine)
     load_vllm()
     from simulator.replay.engine import Ground, replay
     from simulator.virtual.plan import EngineOptions, Plan

@@ -13,7 +13,9 @@ from typing import Protocol
 
 from controller.config import Sla
 from controller.fleet.role_pool import carried, requests_at
-from controller.models.step_time import StepModel, StepStats, fit
+from controller.law.rows import RowHistory
+from controller.law.step_model import GUESS_STEPS, Fit, guess
+from controller.models.step_time import StepStats, fit
 from controller.records import ReplicaReport, Role
 from controller.roles import Fleet, RoleChooser, Split, Transfer
 from serve_app.routing.choice import HeadroomChooser
@@ -116,12 +118,19 @@ class Auto(Fixed):
         self._transfer, self._sla = transfer, sla
         self._chooser = RoleChooser()
         self._chooser.prefill = prefill
+        self._rows: dict[int, RowHistory] = {}
+        self._stats: dict[int, StepStats] = {}  # of each engine's steps
         self.changes: list[tuple[float, int]] = []
 
     def hear(
         self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
     ) -> None:
         super().hear(engine, report, room, now_s)
+        history = self._rows.setdefault(engine, RowHistory())
+        history.add(report.rows)
+        prior = guess(self._sla.itl_s or UNKNOWN_ITL_S)
+        own = Fit(history.rows, prior, GUESS_STEPS, report.engine.graph_tokens)
+        self._stats[engine] = own.stats
         found = self._found()
         if not found:
             return
@@ -136,14 +145,10 @@ class Auto(Fixed):
         if len(reports) < len(self.roles):
             return ()
         mixed = [reports[k] for k in self._in_role("mixed")]
-        model = pooled_model(list(reports.values()))
+        model = fit(sum(self._stats.values(), StepStats()))
+        if model is not None:  # with what the mixed ones measured beyond it
+            tails = [one.model.tail_frac for one in mixed if one.model]
+            model = replace(model, tail_frac=median(tails) if tails else 0.0)
         of = next(iter(reports.values())).engine
         fleet = Fleet(len(reports), of.max_num_seqs, of.max_num_batched_tokens, of.kv_tokens)
         return carried(mixed, fleet, self._transfer, self._sla, model)
-
-
-def pooled_model(reports: Sequence[ReplicaReport]) -> StepModel | None:
-    """The step-time model of all engines together, with what the mixed ones measured beyond it."""
-    model = fit(sum((one.steps for one in reports), StepStats()))
-    tails = [one.model.tail_frac for one in reports if one.model and one.model.tail_frac]
-    return model and replace(model, tail_frac=median(tails) if tails else 0.0)

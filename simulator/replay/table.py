@@ -102,8 +102,7 @@ def _counted(sla: Sla) -> str:
     """What stands under "requests in SLA": a request is counted as a whole, not its gaps."""
     parts = []
     if sla.itl_ms is not None:
-        what = "tokens" if sla.delivery == "paced" else "gaps"
-        parts.append(f"{sla.percentile:g}% of its own {what} in time by {sla.itl_ms:g} ms")
+        parts.append(f"{sla.percentile:g}% of its own gaps in time by {sla.itl_ms:g} ms")
     if sla.ttft_ms is not None:
         parts.append(f"its first token within {sla.ttft_ms:g} ms")
     return f"A request is in SLA with {' and '.join(parts)}."

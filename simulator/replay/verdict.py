@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.config import Sla
-from simulator.replay.lateness import TOLERANCE, LateCounter, late_tokens
-from simulator.replay.measure import Floats
+from simulator.replay.measure import TOLERANCE, Floats
 from simulator.virtual.trace import Gap, Outcome, Trace
 from simulator.workloads.requests import Request
 
@@ -20,7 +18,6 @@ SLACK_S = 1.0  # of the middle of a run: it ends with the step that the last arr
 
 Criterion = Literal[
     "time between tokens",
-    "paced delivery",
     "time to first token",
     "scheduling delay",
     "prompts left",
@@ -32,11 +29,9 @@ class Target:
     """What a rate must hold.
 
     Args:
-        sla: time between tokens at a percentile, of gaps or, under paced delivery, of tokens that
-            are in time; time to first token at the same, where set.
+        sla: time between tokens at a percentile; time to first token at the same, where set.
         max_median_delay_s: median scheduling delay; not looked at where ``sla.ttft_ms`` is set.
-        mean_itl: the mean time between tokens is to be within the SLA, not a percentile of it;
-            of gaps alone.
+        mean_itl: the mean time between tokens is to be within the SLA, not a percentile of it.
         max_p90_delay_s: 90th percentile of the delay beside its median; None: not looked at.
         max_left_s: on average over the second half no more prompt tokens may be left to compute
             than come in so long, and the longest prompt has; None: not looked at, nor where
@@ -79,10 +74,7 @@ def fault_of(trace: Trace, target: Target) -> Fault | None:
     half_s = (outcomes[0].request.arrival_s + trace.end_s) / 2
     late = [o for o in outcomes if o.request.arrival_s >= half_s and not o.refused]
     gaps_s = trace.gaps.length_s[trace.gaps.end_s >= half_s]
-    if sla.itl_s is not None and sla.delivery == "paced":
-        if found := _too_many(late_tokens(trace, sla)[trace.gaps.end_s >= half_s], sla):
-            return found
-    elif sla.itl_s is not None:
+    if sla.itl_s is not None:
         percentile = None if target.mean_itl else sla.percentile
         if found := _beyond("time between tokens", gaps_s, percentile, sla.itl_s):
             return found
@@ -132,14 +124,6 @@ def _left_token_s(outcome: Outcome, begin_s: float, end_s: float) -> float:
     return tokens * waits_s + (tokens + (at_last - tokens) * done) * (inside_s[1] - inside_s[0])
 
 
-def _too_many(late: NDArray[np.bool_], sla: Sla) -> Fault | None:
-    allowed = 1 - sla.percentile / 100
-    if not len(late) or late.mean() <= allowed * TOLERANCE:
-        return None
-    what = f"{late.mean():.2%} of the tokens after they were due, allowed {allowed:.2%}"
-    return Fault("paced delivery", what)
-
-
 def _beyond(
     criterion: Criterion, times_s: Floats, percentile: float | None, limit_s: float
 ) -> Fault | None:
@@ -184,9 +168,7 @@ class Watch:
         self._arrivals_s = [r.arrival_s for r in requests]
         self._left = sum(r.output_tokens - 1 for r in requests)
         self._read = self._seen = self._late = self._late_in_half = 0
-        self._judge: LateCounter | None = None
-        if target.sla.itl_s is not None and not target.mean_itl:
-            self._judge = LateCounter(target.sla, [r.arrival_s for r in requests])
+        self._itl_s = None if target.mean_itl else target.sla.itl_s
 
     def __call__(
         self,
@@ -201,8 +183,8 @@ class Watch:
         if arrivals_s and not few and now_s - sorted(arrivals_s)[len(arrivals_s) // 2] > wait_s:
             waits: Criterion = "time to first token" if sla.ttft_ms else "scheduling delay"
             self.fault = Fault(waits, f"half of the queue has waited for {_time(wait_s)}")
-        elif sla.itl_s is not None and self._judge is not None:
-            self._count(gaps, self._judge)
+        elif self._itl_s is not None:
+            self._count(gaps, self._itl_s * TOLERANCE)
             allowed = 1 - sla.percentile / 100
             certain = self._late_in_half > allowed * self._left + 1
             hopeless = self._late > HOPELESS * allowed * self._seen
@@ -210,10 +192,8 @@ class Watch:
                 share = self._late / self._seen
                 self.fault = Fault(
                     "time between tokens",
-                    f"{share:.1%} of the times between tokens above {_time(sla.itl_s)}",
+                    f"{share:.1%} of the times between tokens above {_time(self._itl_s)}",
                 )
-                if sla.delivery == "paced":
-                    self.fault = Fault("paced delivery", f"{share:.1%} of the tokens were late")
         return self.fault is not None
 
     def _are_few(self, waiting_s: Sequence[float], now_s: float) -> bool:
@@ -223,9 +203,9 @@ class Watch:
         """
         return len(waiting_s) < QUEUED_FRAC * bisect_right(self._arrivals_s, now_s)
 
-    def _count(self, gaps: Sequence[Gap], judge: LateCounter) -> None:
-        for length_s, end_s, number, *tokens in gaps[self._read :]:
-            late = judge.late(length_s, end_s, number, *tokens)
+    def _count(self, gaps: Sequence[Gap], longest_s: float) -> None:
+        for length_s, end_s, _ in gaps[self._read :]:
+            late = length_s > longest_s
             if end_s < self._half_s:
                 self._left -= 1  # of the tokens that the second half may have
             if end_s >= self._quarter_s:

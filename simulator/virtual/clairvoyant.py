@@ -1,8 +1,7 @@
 """A scheduler that knows every output length and the true step time: the bench's upper mark.
 
-Without an SLA it preempts where that pays, by the price that ``adaptive`` goes by
-(``controller.models.price``), with the true step of the overflow in the place of a chance. With one
-it never does: a preempted request is late.
+Without an SLA it starts a request that would overflow memory later, if it runs for longer until
+then than recomputing it takes. With one it never does: a preempted request is late.
 """
 
 from collections.abc import Sequence

@@ -41,8 +41,7 @@ class Ledger:
     """Kept by what the engine reports; request ids are the requests' numbers.
 
     Attributes:
-        gaps: (length_s, end_s, number) of each gap between two deliveries of a request, and their
-            tokens where there were several.
+        gaps: (length_s, end_s, number) of each gap between two deliveries of a request.
         finished: how many were served to their end.
     """
 
@@ -102,8 +101,7 @@ class Ledger:
         """
         account = self._accounts[req_id]
         if account.tokens:
-            gap = now_s - account.last_token_s, now_s, account.number
-            self.gaps.append(gap if tokens == 1 else (*gap, tokens))
+            self.gaps.append((now_s - account.last_token_s, now_s, account.number))
         else:
             account.first_token_s = now_s
         account.tokens += tokens

@@ -3,7 +3,7 @@
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.models.step_time import StepModel
-from controller.records import BatchLimits, EngineReport, from_wire, to_wire
+from controller.records import YOUNG_PERIOD_S, BatchLimits, EngineReport, from_wire, to_wire
 from simulator.virtual.scheduler import VirtualScheduler
 
 REPLICA = "replay"
@@ -44,5 +44,6 @@ class VirtualLink:
             self.model, self.capacity_per_s = answer.model, answer.capacity_per_s
         self.report, self.reported_s = from_wire(EngineReport, wire), now_s
         self._answer = self._loop.exchange(self.report, self.config, now_s)
-        self.due_s = max(self.due_s + self.config.period_s, now_s)
+        period_s = YOUNG_PERIOD_S if self.report.young else self.config.period_s
+        self.due_s = max(self.due_s + period_s, now_s)
         return True

@@ -10,8 +10,7 @@ from simulator.workloads.requests import Request
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-# Length, end, the request's number; and tokens, where several came together.
-Gap = tuple[float, float, int] | tuple[float, float, int, int]
+Gap = tuple[float, float, int]  # length, end, the request's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +66,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Times between two deliveries of one request: length, end, and the request's number.
-
-    Args:
-        tokens: that came at its end; None: one each.
-    """
+    """Times between two deliveries of one request: length, end, and the request's number."""
 
     length_s: Floats
     end_s: Floats
     request: Ints
-    tokens: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +107,6 @@ class Trace:
 
 
 def make_gaps(gaps: Sequence[Gap]) -> Gaps:
-    """From (length_s, end_s, request) of each, and tokens where there were several."""
-    length_s, end_s, request = zip(*[gap[:3] for gap in gaps], strict=True) if gaps else ((),) * 3
-    tokens = np.array([gap[3] if len(gap) > 3 else 1 for gap in gaps], np.int64)
-    return Gaps(
-        np.array(length_s, float), np.array(end_s, float), np.array(request, np.int64), tokens
-    )
+    """From (length_s, end_s, request) of each."""
+    length_s, end_s, request = zip(*gaps, strict=True) if gaps else ((),) * 3
+    return Gaps(np.array(length_s, float), np.array(end_s, float), np.array(request, np.int64))

@@ -47,7 +47,7 @@ class Fleet:
             until_s = engine.now_s + self.config.period_s
             while engine.now_s < until_s:
                 engine.step()
-            report = engine.governor.report(engine.state, engine.now_s, replica, group)
+            report = engine.report(replica, group)
             answer = self.controller.exchange(to_wire(report), self.config.model_dump())
             engine.apply(from_wire(BatchLimits, answer))
 

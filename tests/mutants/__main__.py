@@ -35,6 +35,7 @@ FILES = [
         if path.name not in LEFT_OUT
     ),
     "replicas/engine/governor.py",
+    "replicas/engine/limiter.py",
     "replicas/engine/queue_order.py",
 ]
 Key = tuple[str, str, str]

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from controller.config import BatchingConfig, parse_batching
-from controller.models.requests import Requests, requests_of
-from controller.policies.base import Batch
+from controller.models.arrays import Floats
 from controller.records import EngineReport, StepSample
 from tests.builders import ENGINE, moments_of, recent, report
 
@@ -116,20 +116,10 @@ windows = st.lists(
 
 
 @st.composite
-def batches(draw: st.DrawFn, running: int) -> Batch:
-    """Any requests that may run, and any queue behind them."""
-    elsewhere = draw(st.integers(0, 5000))
-    return Batch(draw(_numbers(running)), draw(_numbers(64)).first, elsewhere)
-
-
-@st.composite
-def _numbers(draw: st.DrawFn, n: int) -> Requests:
-    """n requests of a few kinds."""
-    kinds = []
-    for _ in range(draw(st.integers(1, 4))):
-        prompt, said = draw(st.integers(1, 8000)), draw(st.integers(0, 4000))
-        computed = draw(st.integers(0, prompt + said))
-        allowed = said + draw(st.integers(0, 4000))
-        kinds.append((computed, prompt, said, allowed, draw(st.integers(0, prompt))))
-    rows = [kinds[k % len(kinds)] for k in range(n)]
-    return requests_of(*([row[k] for row in rows] for k in range(5)))
+def tables(draw: st.DrawFn, requests: int) -> Floats:
+    """So many requests in groups of alike ones, as of ``ReplicaReport.batch_table``."""
+    kinds = draw(st.lists(st.tuples(*[st.integers(0, 8000)] * 3), min_size=1, max_size=4))
+    counts = [requests // len(kinds)] * (len(kinds) - 1)
+    counts.append(requests - sum(counts))
+    held = [[16 + said + more, said, left] for more, said, left in kinds]
+    return np.column_stack([np.array(held, dtype=float), counts])[np.array(counts) > 0]

@@ -16,10 +16,10 @@ from tests.plant import Plant
 from tests.property.strategies import (
     MAX_RUNNING,
     MAX_TOKENS,
-    batches,
     configs,
     examples,
     reports,
+    tables,
     windows,
 )
 
@@ -63,15 +63,18 @@ def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(policy, 
     loop, now_s = ControlLoop(), 0.0
     for window in data.draw(windows):
         held = state(window.running, window.waiting, window.kv_used_tokens)
-        batch = data.draw(batches(window.running))
+        batch, queue = data.draw(tables(window.running)), data.draw(tables(min(window.waiting, 64)))
+        first = [(int(one), int(one) + 16) for one, *_ in queue.tolist()]
         for sample in window.samples:
-            step = g.before_step(held, now_s, lambda batch=batch: batch)
+            step = g.before_step(
+                held, now_s, lambda n, first=first: first[:n], lambda b=batch, q=queue: (b, q)
+            )
             check_step(step, window.running, size.tokens_per_decode)
             now_s += window.gap_s / len(window.samples)
             g.after_step(sample, prefills=window.running // 2)
         for pair in window.finished:
             g.finished(*pair)
-        said = g.report(held, now_s, "r", "g")
+        said = g.report(held, now_s, "r", "g", batch, queue)
         assert said.max_running <= config.upper_bound(MAX_RUNNING)  # the local fallback's too
         limits = loop.exchange(said, config, now_s)
         check_decision(limits, config)

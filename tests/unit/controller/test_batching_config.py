@@ -35,12 +35,12 @@ def test_a_config_survives_its_own_dump_and_milliseconds_become_seconds() -> Non
         ({"sla": {"itl": 50}}, ".sla: unknown key 'itl'; did you mean 'itl_ms'?"),
         (
             {"sla": {"budget": 1}},
-            ".sla: unknown key 'budget'; allowed: delivery, itl_ms, percentile, ttft_ms",
+            ".sla: unknown key 'budget'; allowed: itl_ms, percentile, ttft_ms",
         ),
         ({"paper": {"epsilon_d": 1}}, ".paper: unknown key 'epsilon_d'; did you mean"),
         ({"sla": {"itl_ms": 0}}, ".sla.itl_ms: 0 is not allowed: Input should be greater than 0"),
         (
-            {"sla": {"itl_ms": 1e200, "delivery": "paced"}},
+            {"sla": {"itl_ms": 1e200}},
             ".sla.itl_ms: 1e+200 is not allowed: Input should be less than or equal to 86400000",
         ),
         (
@@ -192,3 +192,15 @@ def test_b_max_may_be_b_min() -> None:
 )
 def test_adaptive_steps_aside_unless_it_is_said(policy, said, steps_aside):
     assert parse_batching({"policy": policy, "step_aside": said}).steps_aside is steps_aside
+
+
+def test_paced_delivery_is_refused_with_what_to_use_instead() -> None:
+    (found,) = problems({"sla": {"itl_ms": 50, "delivery": "paced"}})
+    assert found.startswith("batching.sla: {'itl_ms': 50, 'delivery': 'paced'} is not allowed: ")
+    assert "raise itl_ms, lower percentile" in found and "(classes)" in found
+
+
+def test_delivery_by_gaps_is_taken_with_a_warning() -> None:
+    with pytest.warns(FutureWarning, match=r"batching.sla.delivery: 'gaps' has no effect"):
+        config = parse_batching({"sla": {"itl_ms": 50, "delivery": "gaps"}})
+    assert config == parse_batching({"sla": {"itl_ms": 50}})

@@ -1,19 +1,25 @@
 """The records' way over the wire, as vLLM's utility call and Ray send them."""
 
+import math
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from controller.errors import ReportError
-from controller.models.step_time import StepModel, StepStats
+from controller.law.rows import PackedRows
+from controller.models.step_time import StepModel
 from controller.records import (
     BatchLimits,
     BoundSteps,
+    ClassSlo,
+    ClassTarget,
     EngineLimits,
     EngineReport,
     LogHistogram,
     RecentSteps,
+    Reserve,
     StepLimits,
     from_wire,
     to_wire,
@@ -28,23 +34,26 @@ from tests.builders import (
     moments_of,
     recent,
     report,
+    rows_of,
     sample,
     state,
-    stats_of,
 )
 
 FULL = report(
     recent=recent(0.02, 12.5, 40.0),
     lengths=moments_of([(100, 50), (7, 9)]),
-    steps=stats_of(linear_steps()),
+    rows=rows_of(linear_steps()),
+    batch=np.array([[100, 7, 9, 2]], np.float32).tobytes(),
+    slos=(ClassSlo(0.05, 99.0), ClassSlo(math.inf, 99.0)),
+    memory={"margin": 1.2, "late": [[1.0, 0.5]]},
     itl=histogram_of([0.02, 0.03]),
     ttft=histogram_of([1.5]),
     overruled=3,
     enforced=False,
     switches=(Switch(5, False), Switch(6, True, "g")),
 )
-LATER = ("overruled", "outputs", "model", "bound_steps", "capacity_per_s", "sla_out_of_reach")
-LATER += ("enforced", "switches")
+LATER = ("overruled", "rows", "batch", "slos", "memory", "model", "bound_steps")
+LATER += ("capacity_per_s", "sla_out_of_reach", "enforced", "switches")
 MODEL = StepModel(c0=0.01, c1=1e-4, c2=1e-8, c3=1e-5, c4=0.0, sigma_s=1e-3)
 
 
@@ -63,7 +72,17 @@ def test_what_a_governor_measured_survives_msgpack() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [limits(), limits(token_budget=512, model=MODEL, switches=(Switch(5, False, "g"),))],
+    [
+        limits(),
+        limits(
+            token_budget=512,
+            model=MODEL,
+            switches=(Switch(5, False, "g"),),
+            by_class=(ClassTarget(0.04, 0.05), ClassTarget(0.0, 0.0)),
+            reserve=Reserve(100.5, 7.25),
+            memory={"margin": 1.2, "late": [[1.0, 0.5]]},
+        ),
+    ],
     ids=["least", "full"],
 )
 def test_limits_survive_msgpack(record: BatchLimits) -> None:
@@ -88,25 +107,27 @@ def test_of_what_nothing_is_known_every_number_is_zero() -> None:
     for nothing in (BoundSteps(), RecentSteps()):
         assert not any(getattr(nothing, name) for name in nothing.__slots__)
     least = from_wire(EngineReport, {k: v for k, v in to_wire(report()).items() if k not in LATER})
-    assert (least.overruled, least.outputs, least.model) == (0, (), None)
+    assert (least.overruled, least.rows, least.model) == (0, PackedRows(), None)
+    assert (least.batch_table.shape, least.slos, least.memory) == ((0, 4), (), {})
     assert (least.capacity_per_s, least.sla_out_of_reach) == (None, False)
     assert (least.enforced, least.switches, least.bound_steps) == (True, (), BoundSteps())
     pushed = BatchLimits(5.0, 64, None, "sla")
     assert (pushed.enforce, pushed.replicas, pushed.sla_out_of_reach) == (True, 1, False)
-    assert (pushed.capacity_per_s, pushed.model, pushed.outputs) == (None, None, None)
+    assert (pushed.capacity_per_s, pushed.model, pushed.reserve) == (None, None, None)
     assert EngineLimits(256, 2048, 20_000, 16).tokens_per_decode == 1
     assert not StepLimits(8, 64).may_pause_prefill
     assert report(engine=EngineLimits(256, 2048, 0, 16)).kv_frac == 0
 
 
-@pytest.mark.parametrize("values", [(0.0,), (1, 2.5), ()])
-def test_lists_of_finite_numbers_from_zero_pass(values: tuple[float, ...]) -> None:
-    check_report(report(steps=StepStats(a=values)))
+def test_what_a_policy_remembers_and_what_is_promised_may_be_any_number() -> None:
+    check_report(FULL)
 
 
-@pytest.mark.parametrize(
-    ("values", "place"), [((1.0, -0.5), 1), ((float("inf"),), 0), ((2, 1, float("nan")), 2)]
-)
-def test_a_list_is_refused_at_its_first_wrong_number(values: tuple[float, ...], place: int) -> None:
-    with pytest.raises(ReportError, match=rf"report\.steps\.a\[{place}\]: .* is not allowed"):
-        check_report(report(steps=StepStats(a=values)))
+@pytest.mark.parametrize("wrong", [-0.5, math.inf, math.nan])
+@pytest.mark.parametrize("table", ["batch", "queue", "rows"])
+def test_a_table_with_a_wrong_number_is_refused(table: str, wrong: float) -> None:
+    packed: Any = np.array([100, 7, wrong, 2], np.float32).tobytes()
+    if table == "rows":
+        packed = rows_of([sample(), sample(duration_s=wrong)])
+    with pytest.raises(ReportError, match=rf"report\.{table}: {wrong} is not allowed"):
+        check_report(report(**{table: packed}))

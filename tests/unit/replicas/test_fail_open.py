@@ -8,8 +8,7 @@ import pytest
 
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
-from controller.policies.base import ReadBatch
-from controller.records import StepLimits
+from controller.records import Reserve, StepLimits
 from replicas.engine.fail_open import SAY_AGAIN_S, Guard
 from replicas.engine.governor import Governor
 from tests.builders import ENGINE, batching, limits, sample, state
@@ -37,7 +36,7 @@ def held(g: Governor, monkeypatch: pytest.MonkeyPatch) -> None:
     g.apply(limits(max_running=30, token_budget=600, lease_s=1e9), 10.0)
     found = g.before_step(state(running=5), 10.0)
     assert (found.max_running, found.token_budget) == (30, 600)
-    monkeypatch.setattr(g.step_half, "limits", raises)
+    monkeypatch.setattr(g.limiter, "limits", raises)
 
 
 def test_the_limits_of_the_last_step_go_on_for_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,22 +55,13 @@ def test_they_are_kept_safe_for_what_runs(monkeypatch: pytest.MonkeyPatch) -> No
     assert g.before_step(state(running=40), 11.0).max_running == 40
 
 
-def test_places_of_requests_that_were_left_out_do_not_go_on(monkeypatch):
-    g = governor()
-    asked = StepLimits(30, 600, skipped=(0, 1), decodes_first=True, longest_chunk_tokens=16)
-    monkeypatch.setattr(g.step_half, "limits", lambda *args: asked)
-    assert g.before_step(state(running=5), 10.0).skipped == (0, 1)
-    monkeypatch.setattr(g.step_half, "limits", raises)
-    assert g.before_step(state(running=5), 11.0) == StepLimits(30, 600)
-
-
 def test_a_step_that_goes_well_begins_the_lease_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     g = governor()
     held(g, monkeypatch)
     assert g.before_step(state(running=5), 11.0).max_running == 30
     monkeypatch.undo()
     assert g.before_step(state(running=5), 12.0).max_running == 30
-    monkeypatch.setattr(g.step_half, "limits", raises)
+    monkeypatch.setattr(g.limiter, "limits", raises)
     late_s = 11.0 + g.config.lease_s
     assert g.before_step(state(running=5), late_s).max_running == 30
     assert g.before_step(state(running=5), late_s + g.config.lease_s) == OWN
@@ -86,7 +76,7 @@ def test_a_clock_that_goes_back_ends_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_where_control_is_off_it_stays_off(monkeypatch: pytest.MonkeyPatch) -> None:
     g = governor(batching(enforce=False))
-    monkeypatch.setattr(g.step_half, "limits", raises)
+    monkeypatch.setattr(g.limiter, "limits", raises)
     assert g.before_step(state(running=5), 11.0) == OWN
 
 
@@ -112,28 +102,24 @@ def test_a_local_loop_that_always_fails_gives_way_to_what_is_configured(monkeypa
     [
         StepLimits(math.nan, 600),  # type: ignore[arg-type]
         StepLimits(30, 600.5),  # type: ignore[arg-type]
-        StepLimits(30, 600, skipped=(5,)),
-        StepLimits(30, 600, skipped=(-1, 2)),
     ],
 )
 def test_limits_that_are_none_are_an_error(wrong, monkeypatch):
     g = governor()
     held(g, monkeypatch)
-    monkeypatch.setattr(g.step_half, "limits", lambda *args: wrong)
+    monkeypatch.setattr(g.limiter, "limits", lambda *args: wrong)
     assert g.before_step(state(running=5), 11.0) == StepLimits(30, 600)
     assert g._guard.errors == 1
 
 
 def test_what_reads_the_batch_may_fail_as_well() -> None:
-    def asks(_: Any, read_batch: ReadBatch, __: Any) -> StepLimits:
-        read_batch()
-        return OWN
-
     g = governor()
-    g.step_half.limits = asks  # type: ignore[method-assign]
-    found = g.before_step(state(running=5), 11.0, raises)
-    assert found.max_running == ENGINE.max_num_seqs
+    g.apply(limits(max_running=30, lease_s=5.0, reserve=Reserve()), 10.0)
+    assert g.before_step(state(running=5, waiting=2), 10.0).max_running == 5
+    assert g.before_step(state(running=5, waiting=2), 11.0, raises).max_running == 5
     assert g._guard.errors == 1
+    assert g.before_step(state(running=5), 16.0, tables=raises).max_running == 30
+    assert g._guard.errors == 2
 
 
 def test_a_report_that_cannot_be_true_leaves_the_limits_as_they_are(caplog):
@@ -152,7 +138,7 @@ def test_a_report_that_cannot_be_true_leaves_the_limits_as_they_are(caplog):
 
 def test_without_a_guard_an_error_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     g = Governor(batching(), ENGINE, has_controller=False, now_s=0.0)
-    monkeypatch.setattr(g.step_half, "limits", raises)
+    monkeypatch.setattr(g.limiter, "limits", raises)
     with pytest.raises(BrokenError):
         g.before_step(state(), 0.0)
 
@@ -164,8 +150,8 @@ def test_a_wrong_configuration_is_still_told() -> None:
 
 def test_the_log_has_each_kind_of_error_once_a_minute(monkeypatch, caplog):
     g, seconds = governor(), int(SAY_AGAIN_S) + 1
-    for name in ("limits", "observe"):
-        monkeypatch.setattr(g.step_half, name, raises)
+    monkeypatch.setattr(g.limiter, "limits", raises)
+    monkeypatch.setattr(g.log, "add", raises)
     for second in range(seconds):
         g.before_step(state(), float(second))
         assert not g._guard.attempt("a step's measures", g.after_step, sample(), 0)
@@ -177,11 +163,20 @@ def test_the_log_has_each_kind_of_error_once_a_minute(monkeypatch, caplog):
     assert len(said) == 4
 
 
-def test_where_the_policy_cannot_take_a_step_in_it_is_counted(monkeypatch):
+def test_a_step_that_has_no_row_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     g = governor()
-    monkeypatch.setattr(g.step_half, "observe", raises)
-    monkeypatch.setattr(g.step_half, "resumed", raises)
-    for act in (lambda: g.after_step(sample(decodes=4), 0), lambda: g.resumed(0.3)):
-        assert not g._guard.attempt("a count", act)
+    monkeypatch.setattr(g.log, "add", raises)
+    assert not g._guard.attempt("a count", g.after_step, sample(decodes=4), 0)
     said = g.report(state(), 1.0, "r", "g")
-    assert (said.itl.n, said.recent.steps, said.own_errors) == (5, 1, 2)
+    assert (said.itl.n, said.recent.steps, said.own_errors) == (4, 1, 1)
+
+
+def test_a_law_that_fails_leaves_its_last_limits_and_goes_on_when_it_can(monkeypatch):
+    g = governor(batching(policy="adaptive", sla={"itl_ms": 50}))
+    g.apply(limits(max_running=30, lease_s=5.0), 10.0)
+    monkeypatch.setattr("controller.policies.adaptive.Forecast", raises)
+    assert [g.before_step(state(5), s).max_running for s in (14.9, 15.0, 15.6)] == [30] * 3
+    assert g._guard.errors == 2  # once a period
+    monkeypatch.undo()
+    g.before_step(state(5), 16.2)
+    assert g.report(state(5), 16.2, "r", "g").reason == "memory"

@@ -1,29 +1,24 @@
 """The Governor: what it lets a step do, who decides, what it measured, what it passes on."""
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from controller.config import LEAST_LEASE_PERIODS, BatchingConfig
+from controller.config import LEAST_LEASE_PERIODS
 from controller.errors import ConfigError
-from controller.models.step_time import StepModel, fit
-from controller.models.survival import BINS
-from controller.policies import registry
-from controller.policies.base import ApplyPushed, ReadBatch
-from controller.policies.class_chunks import SampleByClass
+from controller.law.rows import PLANNED_S, RowHistory
+from controller.models.step_time import StepModel
 from controller.records import (
     BatchLimits,
     BoundSteps,
-    EngineLimits,
     EngineReport,
-    EngineState,
     Reason,
     RecentSteps,
     StepLimits,
-    StepSample,
 )
 from controller.roles import as_prefill
 from controller.switch import Switch
@@ -34,12 +29,10 @@ from tests.builders import (
     governor,
     histogram_of,
     limits,
-    linear_steps,
     moments_of,
     report,
     sample,
     state,
-    stats_of,
 )
 
 BOUNDED = {"max_running": {"max": 48}}
@@ -85,6 +78,11 @@ def test_a_step_is_as_pushed_and_safe_for_what_runs(block, size, pushed, running
         assert (said.max_running, said.reason) == (5, "sla")
 
 
+def asks(g: Governor, step: StepLimits) -> None:
+    """From now on its limiter asks for this."""
+    g.limiter = SimpleNamespace(limits=lambda *_: step)  # type: ignore[assignment]
+
+
 def test_a_cap_that_drains_is_counted_as_overruled_and_one_that_is_what_runs_is_not() -> None:
     g = governor()
     g.apply(limits(max_running=1), 0.0)
@@ -95,8 +93,7 @@ def test_a_cap_that_drains_is_counted_as_overruled_and_one_that_is_what_runs_is_
 
 def test_enforce_false_leaves_nobody_out_and_the_order_as_it_is() -> None:
     g = governor(batching(enforce=False))
-    asked = StepLimits(5, 100, reason="sla", decodes_first=True, skipped=(1,))
-    g.step_half = SimpleNamespace(limits=lambda *_: asked)  # type: ignore[assignment]
+    asks(g, StepLimits(5, 100, reason="sla", decodes_first=True))
     assert g.before_step(state(running=200), 0.0) == StepLimits(256, 2048)
 
 
@@ -113,14 +110,8 @@ def test_a_report_before_the_first_step_has_the_start_values() -> None:
         arrivals=0,
         finished=0,
         arrival_rate_per_s=0.0,
-        outputs=(0,) * BINS,
+        lengths_seen=said.lengths_seen,
     )
-
-
-def test_who_is_left_out_of_a_step_needs_no_token_in_it() -> None:
-    asked = StepLimits(10, 4, may_pause_prefill=True, skipped=(0, 1, 2, 3, 4, 5))
-    assert governor()._kept_safe(asked, state(10)) == asked
-    assert governor()._kept_safe(replace(asked, skipped=()), state(10)).token_budget == 10
 
 
 def test_drafts_that_are_known_count_in_the_place_of_the_most_there_are() -> None:
@@ -230,23 +221,6 @@ def test_the_first_fallback_window_begins_with_the_last_limits() -> None:
     assert g.before_step(state(running=0), 105.0).max_running == 50
 
 
-def test_alone_its_step_half_goes_by_what_its_own_loop_decided() -> None:
-    g = governor(batching(policy="adaptive", sla={"itl_ms": 50}), leased=False)
-    g.before_step(state(running=10), 0.0)
-    for step in linear_steps(100):
-        g.after_step(step, prefills=0)
-    before, after = g.report(state(), 0.4, "r", "g").model, fit(stats_of(linear_steps(100)))
-    g.before_step(state(running=10), 0.5)
-    g.before_step(state(running=10), 0.9)
-    received = g.report(state(), 1.0, "r", "g").model
-    assert before is not None
-    assert received is not None
-    assert after is not None
-    # No prompt was computed yet: a guess from the SLA before, then what the fit of all steps has.
-    assert before.c3 == pytest.approx(0.05 / 1024)
-    assert received.c3 == pytest.approx(after.c3, abs=1e-9)
-
-
 def test_alone_enforce_false_touches_nothing() -> None:
     config = batching(paper={"memory": "exact"}, enforce=False)
     g = learned(governor(config, leased=False))
@@ -325,7 +299,7 @@ def test_recent_steps_are_means_since_the_last_report() -> None:
     # Of 40 tokens, 30 waited 60 ms and 10 waited 20 ms.
     assert now.recent.itl_s == pytest.approx(0.05)
     assert now.itl.counts == histogram_of([0.02] * 10 + [0.06] * 30).counts
-    assert now.steps.n == pytest.approx(1 + 0.999 + 0.999**2)  # the model learns from all
+    assert len(now.rows.table) == 3 * 6 * 8  # the model learns from all
     assert said(g).recent == RecentSteps()
 
 
@@ -378,7 +352,7 @@ def test_the_arrival_rate_by_when_it_is_asked_for(arrivals, at_s, rates):
 def test_a_step_on_a_clock_that_jumped_is_left_out(duration_s: float) -> None:
     g = governor()
     g.after_step(sample(duration_s=duration_s), prefills=0)
-    assert (said(g).recent.steps, said(g).itl.n, said(g).steps.n) == (0, 0, 0)
+    assert (said(g).recent.steps, said(g).itl.n, said(g).rows.table) == (0, 0, b"")
 
 
 @pytest.mark.parametrize(("gap_s", "counted_s"), [(1.5, 1.5), (-1e-9, 0.0)])
@@ -407,129 +381,6 @@ def test_what_took_longer_than_the_sla_is_counted_one_by_one() -> None:
     assert (said(free).late_itl, said(free).late_ttft) == (0, 0)
 
 
-def test_the_tokens_of_who_was_left_out_before_are_counted_once_with_their_own_gaps() -> None:
-    g = governor()
-    plain = sample(decodes=3)
-    whole = {each.name: getattr(plain, each.name) for each in fields(plain)}
-    g.after_step(SampleByClass(**whole, tokens=(3,), longer=((0, 1.5),)), prefills=0)
-    now = said(g)
-    assert (now.itl.n, now.itl.total_s) == (3, pytest.approx(2 * plain.duration_s + 1.5))
-
-
-class Told(ApplyPushed):
-    """A step half that keeps what it is told, and names the reasons it is given."""
-
-    def __init__(self, config: BatchingConfig, size: EngineLimits) -> None:
-        super().__init__(config, size)
-        self.told: list[Any] = []
-        self.known: Any = None
-        self.reason: Reason | None = None
-        self.may_pause = False
-
-    def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
-        step = super().limits(state, read_batch, pushed)
-        return StepLimits(step.max_running, step.token_budget, self.may_pause, self.reason)
-
-    @property
-    def model(self) -> StepModel | None:
-        return self.known
-
-    def receive(self, pushed: BatchLimits) -> None:
-        self.told.append(pushed)
-
-    def observe(self, sample: StepSample) -> None:
-        self.told.append(sample)
-
-    def finished(self, output_tokens: int) -> None:
-        self.told.append(("finished", output_tokens))
-
-    def aborted(self, output_tokens: int) -> None:
-        self.told.append(("left", output_tokens))
-
-    def preempted(self) -> None:
-        self.told.append("preempted")
-
-    def resumed(self, gap_s: float, number: int = 0) -> None:
-        self.told.append(("resumed", gap_s))
-
-    def set_target_frac(self, itl_frac: float) -> None:
-        self.told.append(("held to", itl_frac))
-
-
-@pytest.fixture
-def half(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A Governor of such a step half, and that."""
-    made: list[Told] = []
-
-    def make(config: BatchingConfig, size: EngineLimits) -> Told:
-        made.append(Told(config, size))
-        return made[-1]
-
-    def build(*, leased: bool = True, **size: Any) -> tuple[Governor, Told]:
-        g = governor(batching(policy="paper"), engine(**size), leased=leased)
-        return g, made[-1]
-
-    monkeypatch.setattr(registry, "ApplyPushed", make)
-    return build
-
-
-def test_it_is_told_of_all_that_happens(half: Any) -> None:
-    g, told = half()
-    pushed, step = limits(), sample()
-    g.apply(pushed, 0.0)
-    g.after_step(step, prefills=0)
-    g.finished(100, 50)
-    g.aborted(7)
-    g.preempted()
-    g.resumed(1.5)
-    assert told.told == [pushed, step, ("finished", 50), ("left", 7), "preempted", ("resumed", 1.5)]
-
-
-def test_a_step_on_a_clock_that_jumped_is_not_told(half: Any) -> None:
-    g, told = half()
-    g.after_step(sample(duration_s=-1e-9), prefills=0)
-    g.after_step(sample(duration_s=float("inf")), prefills=0)
-    assert told.told == []
-    g.after_step(sample(duration_s=0.0), prefills=0)
-    assert len(told.told) == 1
-
-
-def test_alone_it_receives_the_limits_that_the_replica_gave_itself(half: Any) -> None:
-    g, told = half(leased=False)
-    g.before_step(state(), 0.0)
-    (received,) = told.told
-    assert received.max_running == g.report(state(), 0.0, "r", "g").max_running
-    g.before_step(state(), 0.4)
-    assert len(told.told) == 1  # one period is half a second
-    g.before_step(state(), 0.5)
-    assert len(told.told) == 2
-
-
-def test_steps_are_counted_by_what_bound_them(half: Any) -> None:
-    g, told = half()
-    reasons: list[Reason | None] = ["memory", "sla", "sla", "bound", "load", "load", "load", None]
-    for told.reason in reasons:
-        g.before_step(state(), 0.0)
-    assert g.report(state(), 0.0, "r", "g").bound_steps == BoundSteps(1, 2, 1, 3, 1)
-
-
-def test_a_policy_that_sees_to_prompts_itself_may_leave_them_nothing(half: Any) -> None:
-    g, told = half(tokens_per_decode=2)
-    told.may_pause = True
-    told.reason = "sla"
-    g.apply(limits(max_running=64, token_budget=1), 0.0)
-    assert g.before_step(state(running=30), 0.0) == StepLimits(64, 60, True, "sla")
-    told.may_pause = False
-    assert g.before_step(state(running=30), 0.0) == StepLimits(64, 76, False, "sla")
-
-
-def test_the_model_it_goes_by_is_reported(half: Any) -> None:
-    g, told = half()
-    assert g.report(state(), 0.0, "r", "g").model is None
-    told.known = object()
-    assert g.report(state(), 0.0, "r", "g").model is told.known
-
-
 def test_what_the_limits_say_of_the_sla_is_reported() -> None:
     g = governor()
     g.apply(limits(capacity_per_s=2.5, sla_out_of_reach=True), 0.0)
@@ -537,22 +388,78 @@ def test_what_the_limits_say_of_the_sla_is_reported() -> None:
     assert (said.capacity_per_s, said.sla_out_of_reach) == (2.5, True)
 
 
-def test_where_delivery_is_paced_late_tokens_are_those_past_their_due_time() -> None:
-    sla = {"itl_ms": 50, "delivery": "paced"}
-    one = governor(BatchingConfig.model_validate({"sla": sla}))
-    one.after_step(StepSample(10, 100, 0, 0, 0.2, late=3), 0)
-    one.resumed(4.0)
-    assert one.report(state(), 1.0, "r", "g").late_itl == 3
+def test_steps_are_counted_by_what_bound_them() -> None:
+    g = governor()
+    reasons: list[Reason | None] = ["memory", "sla", "sla", "bound", "load", "load", "load", None]
+    for reason in reasons:
+        asks(g, StepLimits(64, 600, reason=reason))
+        g.before_step(state(), 0.0)
+    assert g.report(state(), 0.0, "r", "g").bound_steps == BoundSteps(1, 2, 1, 3, 1)
 
 
-def test_what_steps_are_held_to_is_told_reported_and_outlasts_another_configuration(half):
-    g, told = half()
+def test_a_policy_that_sees_to_prompts_itself_may_leave_them_nothing() -> None:
+    g = governor(limits_of_engine=engine(tokens_per_decode=2))
+    for may_pause, budget in ((True, 60), (False, 76)):
+        asks(g, StepLimits(64, 1, may_pause, "sla"))
+        assert g.before_step(state(running=30), 0.0) == StepLimits(64, budget, may_pause, "sla")
+
+
+def test_what_steps_are_held_to_is_reported_and_outlasts_another_configuration() -> None:
+    g = governor()
     assert g.report(state(), 1.0, "r", "g").itl_frac == 1
     g.set_target_frac(0.9)
-    assert told.told[-1] == ("held to", 0.9)
-    assert g.report(state(), 1.0, "r", "g").itl_frac == 0.9
     g.configure(batching(policy="paper", sla={"itl_ms": 80}))
-    assert g.step_half.told[-1] == ("held to", 0.9)
+    assert g.report(state(), 1.0, "r", "g").itl_frac == 0.9
+
+
+KNOWN = StepModel(0.02, 2e-4, 0.0, 1e-4, 0.0, 0.0)
+
+
+def rows(g: Governor) -> np.ndarray:
+    history = RowHistory()
+    history.add(g.report(state(), 1.0, "r", "g").rows)
+    return history.rows.table
+
+
+def test_a_row_says_what_the_limits_planned_for_it_if_they_were_applied() -> None:
+    g = governor()
+    g.after_step(sample(decodes=10, kv_tokens=0), prefills=0)
+    for enforce in (True, False):
+        g.apply(limits(model=KNOWN, enforce=enforce), 0.0)
+        g.after_step(sample(decodes=10, kv_tokens=0), prefills=0)
+    assert rows(g)[:, PLANNED_S] == pytest.approx([0.0, 0.022, 0.0])
+
+
+def test_a_new_controller_is_sent_all_rows_and_then_those_that_are_new() -> None:
+    g, history = governor(), RowHistory()
+    for k in range(30):
+        g.after_step(sample(decodes=k), prefills=0)
+        if k % 10 == 9:
+            packed = g.report(state(), 1.0, "r", "g").rows
+            history.add(packed)
+            g.apply(limits(wanted_row=history.wanted), 1.0)
+            assert (packed.first, len(history.rows)) == (k - 9, k + 1)
+    anew = RowHistory()
+    for _ in range(2):
+        anew.add(g.report(state(), 1.0, "r", "g").rows)
+        g.apply(limits(wanted_row=anew.wanted), 1.0)
+    assert anew.rows.table.tolist() == history.rows.table.tolist()
+
+
+def test_limits_for_another_configuration_switch_and_change_nothing_else() -> None:
+    g = governor(batching(policy="static", max_running={"max": 40}))
+    assert g.report(state(), 0.0, "r", "g").generation == 0
+    g.configure(batching(policy="static", max_running={"max": 8}))
+    assert g.report(state(), 0.0, "r", "g").generation == 1
+    g.apply(limits(max_running=40, memory={"of": "before"}), 0.0)
+    assert step(g).max_running == 10  # 8, and they drain
+    said = g.report(state(), 0.1, "r", "g")
+    assert (said.max_running, said.memory, said.mode) == (8, {}, "leased")
+    g.apply(limits(max_running=40, switches=(OFF,)), 0.0)
+    assert not g.enforced
+    g.apply(limits(max_running=7, generation=1, switches=(ON,), memory={"of": "now"}), 0.0)
+    said = g.report(state(), 0.1, "r", "g")
+    assert (said.max_running, said.memory, said.enforced) == (7, {"of": "now"}, True)
 
 
 AS_STARTED = StepLimits(256, 2048)
@@ -657,30 +564,3 @@ def test_in_local_fallback_the_capacity_is_not_that_of_a_cap_that_is_off() -> No
         capacities.append(g.report(state(), 6.0, "r", "g").capacity_per_s or 0.0)
     # Memory holds 133, and the 20 ms of a step are theirs: 13 times what 10 carry.
     assert capacities[1] / capacities[0] == pytest.approx(13.3, rel=0.02)
-
-
-def drive(g: Governor, switch: Switch, seconds: int) -> None:
-    """Long steps, preemptions and late tokens, as vLLM's own limits cause them."""
-    for second in range(seconds):
-        g.apply(pushed(switch), float(second))
-        for _ in range(20):
-            g.after_step(sample(decodes=40, prefill_tokens=2000, duration_s=0.2), prefills=1)
-            g.after_step(sample(decodes=40, duration_s=0.05), prefills=0)
-        g.preempted()
-        g.resumed(2.0)
-        g.finished(100, 50)
-
-
-def test_what_happens_while_it_is_off_leaves_no_late_tokens_and_no_fear_behind() -> None:
-    g = governor(batching(policy="adaptive", sla={"itl_ms": 50}))
-    drive(g, Switch(5, True), 2)
-    half: Any = g.step_half
-    margin, late = half._admission.margin.value, half._chunks.target.late_anyway
-    drive(g, Switch(6, False), 20)
-    assert half._admission.margin.value == margin
-    assert half._chunks.target.late_anyway < late
-    drive(g, Switch(7, True), 2)
-    assert half._admission.margin.value != margin
-    # The times of its steps are true all the same.
-    assert g.step_half.model is not None
-    assert g.step_half.model.predict_s(40, 2000, 0, 0) == pytest.approx(0.05, rel=0.1)

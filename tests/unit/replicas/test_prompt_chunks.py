@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controller.models.requests import requests_of
-from replicas.engine.prompt_chunks import PromptChunks, as_they_stood, decodes_first
+from replicas.engine.batch_counts import as_they_stood, decodes_first
+from replicas.engine.prompt_chunks import PromptChunks
 
 
 class PlainScheduler:
@@ -40,37 +40,6 @@ def test_where_none_is_set_and_no_block_asks_for_one_none_is() -> None:
     assert limited(PlainScheduler(), 40) == 0
 
 
-def ordered(lefts: list[int], tokens_per_decode: int = 1) -> list[int]:
-    """The running list by what each has left to compute, in its new order."""
-    running = list(range(len(lefts)))
-    prompts = [100] * len(lefts)
-    computed = [100 - left for left in lefts]
-    nothing = [0] * len(lefts)
-    decodes_first(
-        running, requests_of(computed, prompts, nothing, [9] * len(lefts)), tokens_per_decode
-    )
-    return [lefts[index] for index in running]
-
-
-@pytest.mark.parametrize(
-    ("lefts", "order"),
-    [
-        ([50, 1, 60, 1], [1, 1, 50, 60]),
-        ([1, 50, 1], [1, 1, 50]),
-        ([1, 1, 50, 60], [1, 1, 50, 60]),
-        ([50, 60], [50, 60]),
-        ([1, 0, 1], [1, 0, 1]),
-        ([2, 1], [1, 2]),
-    ],
-)
-def test_those_that_decode_come_first_each_in_their_order(lefts, order):
-    assert ordered(lefts) == order
-
-
-def test_drafts_are_no_prompt() -> None:
-    assert ordered([4, 5, 1, 4], tokens_per_decode=4) == [4, 1, 4, 5]
-
-
 def test_after_the_step_they_stand_as_they_did_and_those_that_started_come_last() -> None:
     before, running = list("LaPbc"), list("abcLxy")  # P was preempted, x and y started
     as_they_stood(running, before)
@@ -79,10 +48,21 @@ def test_after_the_step_they_stand_as_they_did_and_those_that_started_come_last(
     assert running == list("Labcxy")
 
 
-def test_what_was_moved_is_told() -> None:
-    batch = requests_of([50, 99], [100, 100], [0, 0], [9, 9])
-    assert decodes_first(running := ["prompt", "decode"], batch, 1) == ["prompt", "decode"]
-    assert running == ["decode", "prompt"]
-    assert decodes_first([], requests_of([], [], [], []), 1) is None
-    in_order = requests_of([99, 50], [100, 100], [0, 0], [9, 9])
-    assert decodes_first(["decode", "prompt"], in_order, 1) is None
+@pytest.mark.parametrize(
+    ("running", "prompts", "order"),
+    [
+        ("PdQe", "PQ", "dePQ"),
+        ("dPe", "P", "deP"),
+        ("dePQ", "PQ", None),
+        ("QdP", "PQ", "dQP"),
+        ("deQP", "PQ", None),
+        ("PQ", "PQ", None),
+        ("de", "", None),
+        ("", "", None),
+    ],
+)
+def test_those_that_decode_come_first_each_in_their_order(running, prompts, order):
+    moved = list(running)
+    before = decodes_first(moved, list(prompts))
+    assert before == (None if order is None else list(running))
+    assert moved == list(order or running)

@@ -48,7 +48,10 @@ def test_once_as_many_have_ended_as_are_kept_they_are_all() -> None:
 def test_prompts_and_ends_are_counted() -> None:
     one = seen(live=True)
     assert one.prompts == moments_of([(70, 0)] * 20)
-    assert sum(one.outputs) == 20
+    one.moments(RUNNING)
+    ended, at_risk = np.frombuffer(one.exposure, np.float32).reshape(2, -1)
+    assert ended.sum() == 20
+    assert at_risk[0] == 40
 
 
 @pytest.mark.parametrize(
@@ -58,8 +61,8 @@ def test_a_report_says_so_by_its_policy(policy: str, longer: bool) -> None:
     g = governor(batching(policy=policy))
     for _ in range(20):
         g.finished(70, 100)
-    said = g.report(EngineState(20, 0, 5000), 1.0, "r", "g", RUNNING).lengths
+    said = g.report(EngineState(20, 0, 5000), 1.0, "r", "g", generated=RUNNING).lengths
     assert (said.mean_output > 400) == longer
     g.configure(batching(policy="paper"))
-    said = g.report(EngineState(20, 0, 5000), 1.0, "r", "g", RUNNING).lengths
+    said = g.report(EngineState(20, 0, 5000), 1.0, "r", "g", generated=RUNNING).lengths
     assert said.mean_output == 100

@@ -43,7 +43,7 @@ def test_a_replica_that_is_led_moves_nothing_and_counts_nothing() -> None:
 def test_what_would_have_been_applied_is_compared_with() -> None:
     """Whatever a policy asks for, a decode has its token and a prompt one block."""
     g = governor(batching(policy="static", enforce=False))
-    g.step_half.limits = lambda *_: StepLimits(12, 5)  # type: ignore[method-assign]
+    g.limiter.limits = lambda *_: StepLimits(12, 5)  # type: ignore[method-assign]
     g.before_step(state(running=10, waiting=2), 0.0)
     g.scheduled(sample(decodes=10, prefill_tokens=700, started=(700,)))
     report = g.report(state(10, 2, 0), 1.0, "r", "g")

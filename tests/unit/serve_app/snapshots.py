@@ -15,7 +15,7 @@ from tests.builders import (
     linear_steps,
     moments_of,
     report,
-    stats_of,
+    rows_of,
 )
 
 LONG_GROUP = "meta-llama/Llama-3.3-70B-Instruct-FP8-dynamic-0a1b2c3d"
@@ -74,7 +74,7 @@ def busy(**changes: Any) -> ReplicaReport:
         "itl": histogram_of([0.02] * 90 + [1.2] * 10),
         "ttft": histogram_of([12.0]),
         "lengths": moments_of([(312, 188)] * 500),
-        "steps": stats_of(linear_steps()),
+        "rows": rows_of(linear_steps()),
         "running": 1024,
         "waiting": 13_345,
         "finished": 1_234_567,

@@ -180,7 +180,7 @@ def test_for_scripts_all_is_one_json_object(
                 "replica": "x7k2m9qa",
                 "control": "on",
                 "max_running": one.max_running,
-                "set_by": "memory",
+                "set_by": one.set_by,
                 "facts": list(one.facts),
                 "advice": list(one.advice),
             }

@@ -50,12 +50,7 @@ def test_halves_that_are_alike_do_not_learn_from_each_other() -> None:
 def test_a_prefill_engine_takes_the_time_to_first_token_and_no_time_between_tokens() -> None:
     prefill, decode = settings(pd_args())
     assert decode["batching"]["sla"]["itl_ms"] == 50
-    assert prefill["batching"]["sla"] == {
-        "itl_ms": None,
-        "ttft_ms": 2000,
-        "percentile": 99,
-        "delivery": "gaps",
-    }
+    assert prefill["batching"]["sla"] == {"itl_ms": None, "ttft_ms": 2000, "percentile": 99}
     assert prefill["batching"]["lease_s"] == 7
 
 

@@ -5,9 +5,8 @@ import json
 import pytest
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from benchmarks.cost import full_batch
 from benchmarks.cost import scheduler as bench_scheduler
-from benchmarks.cost.full_batch import SETTINGS, FullBatch
+from benchmarks.cost.full_batch import SETTINGS, FullBatch, step_delay_us
 from benchmarks.cost.scheduler import Engine, TimedScheduler
 from simulator.virtual.watch import Watch
 
@@ -50,7 +49,6 @@ def test_plain_vllm_takes_the_same_steps():
 def test_the_last_line_is_one_json_object(monkeypatch, capsys):
     for name, small in (("SIZES", (256,)), ("STEPS", 31), ("WARM_UP", 5), ("BLOCKS", 2)):
         monkeypatch.setattr(bench_scheduler, name, small)
-    monkeypatch.setattr(full_batch, "WARM_UP", 2)
 
     bench_scheduler.main()
 
@@ -62,8 +60,9 @@ def test_the_last_line_is_one_json_object(monkeypatch, capsys):
     full = [
         f"own_code_full_{name}_{figure}_us_256" for name in SETTINGS for figure in ("median", "p99")
     ]
+    delays = [f"step_delay_{name}_p99_us_256" for name in ("leased", "inline")]
     aimed = [i for i, row in rows.items() if row["target"] is not None]
-    assert aimed == ["own_code_median_us_256", *full]
+    assert aimed == ["own_code_median_us_256", *full, *delays]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -74,3 +73,10 @@ def test_a_full_batch_stays_full(name):
     assert len(batch._scheduler.requests) == 16
     assert max(map(int, batch._scheduler.requests)) > 16  # others came
     assert min(own_us) > 0
+
+
+@pytest.mark.parametrize("leased", [True, False])
+def test_a_step_is_delayed_by_reports_and_by_the_law(leased):
+    delays_us = sorted(step_delay_us(16, range(120), leased=leased))
+    # Of 30 steps of 16 ms one has an exchange, or a decision, before it.
+    assert delays_us[-3] > 2 * delays_us[60]

@@ -10,6 +10,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 from controller.config import Sla
 from controller.errors import ConfigError
+from replicas.engine.intervals import Scheduled
 from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile import StepProfile
 from replicas.profiles.profile_file import load_profile
@@ -75,7 +76,7 @@ def test_static_is_plain_vllm_step_by_step(monkeypatch: pytest.MonkeyPatch) -> N
     def schedule(self: virtual.VirtualScheduler, *args: object) -> object:
         # What vLLM would do by itself: the numbers it was started with, untouched.
         output = AsyncScheduler.schedule(self, *args)
-        self._scheduled.append((output, self.now_s()))
+        self._scheduled.append(Scheduled.of(output, self.now_s()))
         return output
 
     monkeypatch.setattr(virtual.VirtualScheduler, "schedule", schedule)

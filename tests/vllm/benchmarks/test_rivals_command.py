@@ -22,7 +22,7 @@ from benchmarks.contests.race import Race
 from benchmarks.contests.sweeps import CAP, Point, first_points
 from benchmarks.contests.tuning import Setting
 from benchmarks.report.workers import Bench
-from benchmarks.rivals import r1_capacity, r2_paced, r4_offline
+from benchmarks.rivals import r1_capacity, r4_offline
 from benchmarks.rivals.__main__ import asked
 from benchmarks.rivals.r1_capacity import GROUNDS
 from benchmarks.rivals.r1_raced import Raced, rows_of
@@ -99,7 +99,7 @@ def test_one_setting_for_all_is_the_one_with_the_best_mean(monkeypatch: pytest.M
     assert [cap for _, cap in asked] == [40, 40, 50, 50, 60]
 
 
-def test_r1_and_r2_run_from_the_tuning_to_the_page(
+def test_r1_runs_from_the_tuning_to_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With capacities made up: each spec's is a number of its own, the same on every draw."""
@@ -117,7 +117,6 @@ def test_r1_and_r2_run_from_the_tuning_to_the_page(
     with ThreadPoolExecutor(1) as pool:
         bench = Bench(pool, (11, 12), small=True)
         both = r1_capacity.run(bench, ("257-62", "azure"), settings)
-        paced = r2_paced.run(bench, (), settings)
     found = {row.id: row.estimate.value for row in both.rows}
     own, tuned = 0.5 + zlib.crc32(b"adaptive") % 1000 / 2500, found["r1_sarathi"]
     static = tune_static(Task(next(c for c in GROUNDS if c.name == "azure"), small=True))
@@ -127,18 +126,14 @@ def test_r1_and_r2_run_from_the_tuning_to_the_page(
     assert {"r1_one", "r1_tuned_azure", "r1_tuned_257-62"} < set(found)
     text = both.markdown("make rivals")
     assert "one for all" in text and text.count("`adaptive`") > 2
-    assert {"r2_gaps", "r2_qoserve", "r2_qoserve_tuned"} < {row.id for row in paced.rows}
     # From the settings that the searches ended with the same figures come, and nothing is tuned.
     settings.write("R1")
-    settings.write("R2")
     known = Settings(tmp_path / "settings.json", searches=False)
     monkeypatch.setattr(r1_capacity, "tune_rival", None)
-    monkeypatch.setattr(r2_paced, "tune_rival", None)
     with ThreadPoolExecutor(1) as pool:
         bench = Bench(pool, (11, 12), small=True)
         again = r1_capacity.run(bench, ("257-62", "azure"), known)
         assert again.rows == tuple(row for row in both.rows if row.id != "r1_one")
-        assert r2_paced.run(bench, (), known).rows == paced.rows
         some = r1_capacity.run(replace(bench, rivals=("ppas",)), ("azure",), known)
     assert "`ppas:" in some.tables[1] and "sarathi" not in some.tables[1]
     (best,) = (row for row in some.rows if row.id == "r1_tuned_azure")

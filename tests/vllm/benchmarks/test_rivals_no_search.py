@@ -12,7 +12,7 @@ from benchmarks.contests.classes import GROUNDS as CLASSES
 from benchmarks.contests.sweeps import OFFLINE, SWEEPS
 from benchmarks.report.rows import Row, Section, exactly
 from benchmarks.report.workers import Bench
-from benchmarks.rivals import page, r1_capacity, r2_paced, r3_classes, r4_offline
+from benchmarks.rivals import page, r1_capacity, r3_classes, r4_offline
 from benchmarks.rivals.r1_raced import ALL
 from benchmarks.rivals.settings import Setting, Settings
 from controller.config import Sla
@@ -28,7 +28,6 @@ def shipped() -> list[tuple[str, str, str, set[str]]]:
         *(("R1", c.name, rival, {c.name}) for c in r1_capacity.GROUNDS for rival in SWEEPS),
         *(("R1", "all on paper-fig3", r, set(r1_capacity.CONTESTS_ALIKE)) for r in SWEEPS),
         *(("R1-reasoning", "reasoning", rival, {"reasoning"}) for rival in SWEEPS),
-        *(("R2", c.name, "qoserve", {c.name}) for c in r2_paced.GROUNDS),
         *(("R3", g, "qoserve", set()) for g in CLASSES),
         *(("R4", c.name, rival, set()) for c in r4_offline.GROUNDS for rival in OFFLINE),
     ]  # fmt: skip
@@ -59,7 +58,7 @@ class Ran(list[str]):
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
     found = Ran()
-    parts = {name: (found.part(name), ("azure", "h100-70b")) for name in ("R1", "R2", "R4")}
+    parts = {name: (found.part(name), ("azure", "h100-70b")) for name in ("R1", "R3", "R4")}
     monkeypatch.setattr(command, "PARTS", parts)
     monkeypatch.setattr(command, "KEPT", tmp_path / "rivals.sqlite")
     path = tmp_path / "settings.json"
@@ -97,15 +96,15 @@ def test_without_a_search_or_with_some_of_the_rivals_nothing_is_written(
 def test_figures_stand_beside_those_of_a_page_that_the_same_command_wrote(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(monkeypatch, "--only", "R1", "R2")
+    run(monkeypatch, "--only", "R1", "R3")
     capsys.readouterr()
-    run(monkeypatch, "--no-search", "--only", "R1", "R2:azure")
+    run(monkeypatch, "--no-search", "--only", "R1", "R3:azure")
     assert "1 of 1 figures are those of docs/results/rivals.md" in capsys.readouterr().out
     run(monkeypatch, "--no-search", "--only", "R1", "--seeds", "2")
     assert "docs/results" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("asked", [["R2"], ["R1"]])
+@pytest.mark.parametrize("asked", [["R3"], ["R1"]])
 def test_a_rival_that_cannot_be_chosen_there_is_refused_before_anything_runs(
     ran: Ran,
     monkeypatch: pytest.MonkeyPatch,

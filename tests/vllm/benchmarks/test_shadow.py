@@ -42,8 +42,6 @@ def run(
 ) -> None:
     settings = {"policy": "adaptive", "enforce": False, "sla": {"itl_ms": 50}, **settings}
     known = snapshot_of((report(replica_id="a1", engine=engine, model=model), batching(**settings)))
-    if model is None:
-        known["groups"]["g"]["replicas"]["a1"]["limits"] = argparse.Namespace(model=None)
     monkeypatch.setattr(shadow, "connect", lambda address: None)
     monkeypatch.setattr(shadow, "read_snapshot", lambda: known)
     parser = argparse.ArgumentParser()

@@ -4,8 +4,10 @@ import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from controller.models.step_time import StepModel
+from controller.records import Reserve
 from replicas.engine.scheduler import DynamicBatchScheduler
-from tests.vllm.harness import BLOCK, Rig, batching, engine_config, ngram
+from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits, ngram
 
 SLA = {"itl_ms": 50, "ttft_ms": 1000}
 
@@ -86,12 +88,17 @@ def test_a_late_request_is_served_while_others_keep_coming(tiny_llama):
     assert rig.is_whole("late", 5)
 
 
+LATE = limits(  # decodes alone are late: no step has room for prompts
+    64, reason="sla", target_s=0.05, model=StepModel(0.06, 0, 0, 1e-4, 0, 0), reserve=Reserve()
+)
+
+
 def test_a_prompt_waits_for_the_room_that_the_decodes_leave(tiny_llama):
-    # Steps of 60 ms break an SLA of 50 ms: no more start, and whoever runs goes on.
     rig = Rig(engine_config(tiny_llama, additional_config=adaptive(sla={"itl_ms": 50})))
     rig.step_s = 0.06
     rig.add_all(8, prompt=20, output=200)
     rig.go_on(40)
+    rig.exchange(LATE)
     running = [r.request_id for r in rig.scheduler.running]
     for index in range(8):
         rig.add(f"more{index}", prompt=300, output=5)
@@ -124,11 +131,12 @@ def test_drafts_that_vllms_table_does_not_make_are_no_room_for_prompts(tiny_llam
         tiny_llama, additional_config=adaptive(sla=SLA), speculative_config=drafts
     )
     rig = Rig(config, accepted=1)
-    rig.step_s = 0.06  # later than the SLA: no prompt gets more than its least
+    rig.step_s = 0.06
     rig.add_all(20, prompt=30, output=200)
     while len(rig.scheduler.running) < 20:
         rig.step()
     rig.go_on(20)
+    rig.exchange(LATE)
     decoding = {r.request_id for r in rig.scheduler.running}
     for index in range(4):
         rig.add(f"more{index}", prompt=300, output=5)
@@ -145,6 +153,7 @@ def test_prompts_that_share_their_beginning_share_its_memory(tiny_llama):
         tiny_llama, blocks=1 + 50, additional_config=adaptive(), enable_prefix_caching=True
     )
     rig = Rig(config)
+    rig.exchange(limits(64, reserve=Reserve(0, BLOCK)))
     rig.add("first", prompt=10 * BLOCK + 1, output=4)
     rig.go_on(3)
     rig.add_all(30, prompt=10 * BLOCK + 1, output=4)
@@ -163,9 +172,35 @@ def test_prompts_that_share_their_beginning_share_its_memory(tiny_llama):
 def test_as_many_short_prompts_start_in_a_step_as_under_vllm(tiny_llama, sla, blocks):
     sizes = {"blocks": blocks, "max_num_seqs": 256, "max_num_batched_tokens": 2048}
     steps = {}
-    for scheduler, block in ((DynamicBatchScheduler, adaptive(sla=sla)), (Scheduler, {})):
+    alone = {"brimful": {"batching": {"policy": "adaptive", "sla": sla}}}
+    for scheduler, block in ((DynamicBatchScheduler, alone), (Scheduler, {})):
         rig = Rig(engine_config(tiny_llama, additional_config=block, **sizes), scheduler)
         rig.add_all(600, prompt=20, output=1)
         steps[scheduler] = [rig.step().total_num_scheduled_tokens for _ in range(6)]
         assert not rig.scheduler.has_unfinished_requests()
     assert steps[DynamicBatchScheduler] == steps[Scheduler]
+
+
+@pytest.mark.parametrize(("cap", "reason"), [(64, "load"), (4, "memory"), (4, "sla")])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_outranks_a_running_request_takes_the_memory_that_is_kept_free_for_it(
+    tiny_llama, rank, cap, reason
+):
+    config = engine_config(
+        tiny_llama, blocks=1 + 50, scheduling_policy="priority", additional_config=adaptive()
+    )
+    rig = Rig(config)
+    for index in range(4):
+        rig.add(f"batch{index}", prompt=50, output=100, priority=1)
+    rig.exchange(limits(64, reserve=Reserve()))
+    rig.step()
+    assert len(rig.scheduler.running) == 4
+    rig.exchange(limits(cap, reason=reason, reserve=Reserve(0, 200)))
+    rig.add("first", prompt=50, output=100, priority=rank)
+    rig.add("second", prompt=50, output=100, priority=rank)
+    outranks = rank == 0 and reason != "sla"
+    assert [started(rig.step()) for _ in range(2)] == (
+        [["first"], ["second"]] if outranks else [[], []]
+    )
+    rig.run()
+    assert rig.is_whole("first", 100) and rig.is_whole("batch0", 100)

@@ -18,7 +18,15 @@ from tools.versions import VersionsError, folder_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-TESTS = ("contract", "vllm_queues", "start_order", "waiting_queues", "limits", "sessions")
+TESTS = (
+    "batch_counts",
+    "contract",
+    "limits",
+    "sessions",
+    "start_order",
+    "vllm_queues",
+    "waiting_queues",
+)
 VERSIONS = pytest.mark.parametrize("release", [OLDEST, NEWEST])
 
 

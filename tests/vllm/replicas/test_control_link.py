@@ -15,8 +15,9 @@ from controller import metrics
 from controller.config import BatchingConfig, parse_batching
 from controller.errors import ConfigError, ReportError
 from controller.fleet.actor import BatchController
+from controller.law.target import AIM
 from controller.models.client_feedback import STEP, Gaps
-from controller.models.step_target import AIM
+from controller.models.step_time import StepModel
 from controller.records import EngineReport, to_wire
 from replicas.engine import channel
 from replicas.server import control_link
@@ -26,7 +27,7 @@ from replicas.server.metric_values import gauges
 from replicas.server.pd_server import LOOK_S, PrefillServer, until_read
 from replicas.server.server import BrimfulServer
 from serve_app.mixed_server import MixedServer
-from tests.builders import limits, report, sample, stats_of
+from tests.builders import limits, report
 from tests.vllm.harness import Rig, batching, engine_config
 
 BLOCK = {"policy": "static", "max_running": {"max": 5}}
@@ -210,8 +211,7 @@ async def test_no_client_is_sent_to_a_replica_from_when_it_is_told_to_compute_pr
 ) -> None:
     block = {"policy": "adaptive", "sla": {"itl_ms": 50}, "roles": 1}
     link = link_of(None, parse_batching(block))
-    steps = [sample(decodes=d, prefill_tokens=64, duration_s=0.02) for d in range(1, 60)]
-    link._report = report(role=held, steps=stats_of(steps))
+    link._report = report(role=held, model=StepModel(0.02, 0, 0, 1e-4, 0, 0))
     room = link.routing_stats()["brimful"]
     assert "prefill" not in room
     link.role = "prefill"
@@ -461,11 +461,6 @@ async def test_how_old_the_published_numbers_are_is_published(link: Link) -> Non
 BLOCKS = {
     "adaptive": {"policy": "adaptive", "sla": {"itl_ms": 50}, "lease_s": 2},
     "static": {"policy": "static", "sla": {"itl_ms": 50}, "lease_s": 2},
-    "paced": {
-        "policy": "adaptive",
-        "sla": {"itl_ms": 50, "ttft_ms": 500, "delivery": "paced"},
-        "lease_s": 2,
-    },
 }
 
 
@@ -476,7 +471,6 @@ BLOCKS = {
         ("adaptive", False, True, False),  # control is off
         ("adaptive", True, False, False),  # a chunk is no token
         ("static", True, True, False),
-        ("paced", True, True, False),
     ],
 )
 async def test_what_is_late_on_its_way_out_changes_what_the_engine_is_held_to(

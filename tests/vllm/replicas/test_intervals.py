@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,14 +13,9 @@ from replicas.engine.intervals import Intervals
 LAUNCHED_S, REST_S, ALONE_S = 0.010, 0.004, 0.007
 
 
-@pytest.fixture(autouse=True)
-def _prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduled step tells nothing but its prompt tokens."""
-
-    def step_sample(output: Any, took_s: float) -> tuple[StepSample, list[str]]:
-        return StepSample(1, 0, output.prompt, 0, took_s), []
-
-    monkeypatch.setattr(intervals, "step_sample", step_sample)
+def ahead_of(prompt: int) -> Any:
+    """A step that is scheduled, with so many prompt tokens."""
+    return SimpleNamespace(sample=StepSample(1, 0, prompt, 0, 0.0))
 
 
 def counted(
@@ -30,7 +24,7 @@ def counted(
     """What comes out where these steps (prompt tokens, interval) run one after the other."""
     known, found = Intervals(graph_tokens), []
     for k, (prompt, took_s) in enumerate(steps):
-        after = [(SimpleNamespace(prompt=steps[k + 1][0]), 0.0)] if steps[k + 1 :] and ahead else []
+        after = [ahead_of(steps[k + 1][0])] if steps[k + 1 :] and ahead else []
         for sample, prefills in known.of(StepSample(1, 0, prompt, 0, took_s), prompt, after):
             assert prefills == sample.prefill_tokens  # each step's own
             found.append((sample.prefill_tokens, sample.duration_s))
@@ -69,14 +63,14 @@ def test_a_row_of_steps_beyond_the_graphs_has_the_intervals_of_their_launches() 
 
 def test_no_step_of_a_long_row_waits_for_its_end() -> None:
     known = Intervals(graph_tokens=512)
-    ahead = [(SimpleNamespace(prompt=700), 0.0)]
+    ahead = [ahead_of(700)]
     known.of(StepSample(1, 0, 0, 0, LAUNCHED_S), 0, ahead)
     told = [len(known.of(StepSample(1, 0, 700, 0, LAUNCHED_S), 1, ahead)) for _ in range(40)]
     assert sum(told) >= 40 - intervals.LONGEST_ROW
 
 
 def test_what_clients_saw_is_told_beside_it() -> None:
-    known, ahead = Intervals(), [(SimpleNamespace(prompt=300), 0.0)]
+    known, ahead = Intervals(), [ahead_of(300)]
     assert known.of(StepSample(32, 0, 0, 0, LAUNCHED_S), 0, ahead) == []
     (before, _), (launched, _) = known.of(StepSample(32, 0, 300, 0, REST_S), 1, [])
     assert (before.duration_s, before.seen_s) == (REST_S, LAUNCHED_S)
@@ -84,9 +78,9 @@ def test_what_clients_saw_is_told_beside_it() -> None:
 
 
 def test_only_the_step_that_comes_back_next_is_looked_at() -> None:
-    two = [(SimpleNamespace(prompt=prompt), 0.0) for prompt in (0, 300)]
+    two = [ahead_of(prompt) for prompt in (0, 300)]
     assert len(Intervals().of(StepSample(1, 0, 0, 0, ALONE_S), 0, two)) == 1
-    same = [(SimpleNamespace(prompt=300), 0.0)]
+    same = [ahead_of(300)]
     assert len(Intervals().of(StepSample(1, 0, 300, 0, ALONE_S), 1, same)) == 1
 
 

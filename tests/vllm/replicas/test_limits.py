@@ -1,9 +1,13 @@
 """The cap and the token budget move under running requests, on vLLM's own scheduler."""
 
+from dataclasses import replace
+
 import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.errors import ConfigError
+from controller.models.step_time import StepModel
+from controller.records import Reserve
 from replicas.engine.engine_options import cap_name
 from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import Rig, batching, engine_config, limits, ngram
@@ -34,6 +38,52 @@ def test_a_cap_of_one_under_64_running_drains_and_all_64_are_whole(rig):
     report = rig.exchange()
     assert (report.finished, report.preemptions, report.max_running) == (64, 0, 1)
     assert report.overruled > 0
+
+
+def test_the_cap_that_is_pushed_binds_under_adaptive(tiny_llama):
+    rig = Rig.led(tiny_llama, {"policy": "adaptive", "sla": {"itl_ms": 50}})
+    for index in range(30):
+        rig.add(f"r{index}", prompt=20, output=20 + index)
+
+    def steps_under(cap: int, steps: int) -> list[int]:
+        pushed = limits(
+            cap,
+            reason="memory",
+            target_s=0.05,
+            model=StepModel(0.01, 0, 0, 0, 0, 0),
+            reserve=Reserve(),
+            generation=rig.exchange().generation,
+        )
+        rig.exchange(pushed)
+        running = []
+        for _ in range(steps):
+            before = len(rig.scheduler.running)
+            scheduled = rig.step()
+            new = started(scheduled)
+            assert not new or before + len(new) <= cap
+            running.append(len(scheduled.num_scheduled_tokens))
+        report = rig.exchange()
+        assert (report.max_running, report.reason) == (cap, "memory")
+        return running
+
+    assert set(steps_under(4, 10)) == {4}
+    drained = steps_under(2, 12)
+    assert drained == sorted(drained, reverse=True)
+    assert (drained[0], drained[-1]) == (4, 2)
+    assert steps_under(8, 10)[-1] == 8
+    rig.run()
+    assert all(rig.is_whole(f"r{index}", 20 + index) for index in range(30))
+    report = rig.exchange()
+    assert report.preemptions == 0
+    assert report.bound_steps.memory > 0
+
+
+def test_limits_of_another_configuration_are_not_applied(tiny_llama):
+    rig = Rig.led(tiny_llama)
+    before = limits(3)
+    rig.scheduler.configure({"policy": "static", "max_running": {"max": 9}})
+    assert rig.exchange(before).max_running == 9
+    assert rig.exchange(replace(before, generation=1)).max_running == 3
 
 
 def test_under_a_lowered_cap_no_request_starts_before_there_is_room(rig):

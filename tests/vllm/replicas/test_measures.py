@@ -66,7 +66,7 @@ def test_the_time_an_engine_sat_idle_is_no_step_time(rig, monkeypatch):
     monkeypatch.setattr(
         rig.scheduler.governor,
         "after_step",
-        lambda sample, prefills: (steps.append(sample), after_step(sample, prefills)),
+        lambda sample, *args: (steps.append(sample), after_step(sample, *args)),
     )
     rig.add("first", prompt=10, output=3)
     rig.run()

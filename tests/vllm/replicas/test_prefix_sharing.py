@@ -70,7 +70,8 @@ def test_it_is_seen_beside_sessions_that_hold_more_memory_than_is_shared(rig):
     for request_id in ("a", "b"):
         waiting(rig, request_id, prompt=3 * BLOCK + 1)
     rig.step()
-    assert rig.scheduler._read_batch().running.shared.tolist() == [3 * BLOCK, 3 * BLOCK]
+    # Each has its last token, the one that it generated, and a block.
+    assert rig.exchange().batch_table[:, 0].tolist() == [2 + BLOCK, 2 + BLOCK]
 
 
 def test_a_part_in_use_and_a_part_in_the_cache(rig):
@@ -106,7 +107,8 @@ def test_of_several_kinds_of_layers_those_that_attend_to_all_tell(tiny_llama, la
     assert prefixes(rig).found(rig.scheduler.requests["b"]) == (10 * BLOCK, 10 * BLOCK)
     rig.step()
     assert shared(rig) == {"a": 10 * BLOCK, "b": 10 * BLOCK}
-    assert rig.scheduler._read_batch().running.shared.tolist() == [10 * BLOCK, 10 * BLOCK]
+    held = [r.num_tokens - 10 * BLOCK + BLOCK for r in rig.scheduler.running]
+    assert rig.exchange().batch_table[:, 0].tolist() == held
 
 
 def test_who_begins_with_what_another_is_computing_follows_it(rig):
@@ -128,20 +130,19 @@ def test_who_begins_with_what_another_is_computing_follows_it(rig):
     assert known.in_flight([first]) == []
 
 
-def test_of_several_that_begin_alike_the_first_starts(rig):
-    reader = rig.scheduler._reader
-    for name in "abc":
-        waiting(rig, name)
-    queue = reader.waiting([])
-    assert [queue.before_prefix_wait(n) for n in range(4)] == [0, 1, 1, 1]
+def test_who_begins_like_one_that_is_computed_waits_for_it(rig):
+    def may_start() -> int:
+        return len(list(rig.scheduler._reader.first_waiting(9, rig.scheduler.running)))
+
+    waiting(rig, "a")
     rig.step()
-    rig.step()
-    late = waiting(rig, "d")
-    assert reader.waiting(rig.scheduler.running).before_prefix_wait(1) == 1
+    late = waiting(rig, "b")
+    waiting(rig, "c")
+    assert may_start() == 2
     rig.scheduler.running[0].num_computed_tokens = 2 * BLOCK
-    assert reader.waiting(rig.scheduler.running).before_prefix_wait(1) == 0
+    assert may_start() == 0
     late.skip_reading_prefix_cache = True
-    assert reader.waiting(rig.scheduler.running).before_prefix_wait(1) == 1
+    assert may_start() == 1
 
 
 class Stored(IdleConnector):

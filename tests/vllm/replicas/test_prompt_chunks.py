@@ -3,13 +3,18 @@
 A step takes 20 ms and 1 ms for each token, so an SLA of 50 ms leaves room for 30 tokens.
 """
 
+import sys
+
 import pytest
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
+from controller.models.step_time import StepModel
+from controller.records import Reserve
+from replicas.engine import prompt_chunks
 from replicas.engine.scheduler import DynamicBatchScheduler
-from tests.vllm.harness import BLOCK, Rig, batching, block_hasher, engine_config
+from tests.vllm.harness import BLOCK, Rig, batching, block_hasher, engine_config, limits
 
 SLA = batching(policy="adaptive", sla={"itl_ms": 50})
 
@@ -33,35 +38,22 @@ def decoding(rig: Rig) -> set[str]:
     return {r.request_id for r in rig.scheduler.running if r.num_output_tokens}
 
 
-def learn(rig: Rig) -> None:
-    """Prompts of many lengths come and go beside a decode: step times are known after them."""
-    for index in range(60):
-        rig.add(f"known{index}", prompt=1 + 7 * index % 40, output=3)
-        rig.go_on(6)
+def lead(rig: Timed) -> None:
+    """The controller knows how long steps take, and wants them inside the SLA."""
+    model = StepModel(0.02, rig.token_s, 0, rig.token_s, 0, 0)
+    rig.exchange(
+        limits(64, reason="sla", target_s=0.05, target_full_s=0.05, model=model, reserve=Reserve())
+    )
 
 
 def busy(tiny_llama, token_s: float = 0.001, **settings) -> Timed:
-    """One whose step times are known, with some that decode."""
+    """One whose step times are known, with one that decodes."""
     rig = Timed(engine_config(tiny_llama, additional_config=SLA, **settings))
     rig.token_s = token_s
     rig.add("first", prompt=40, output=900)
-    learn(rig)
-    # ... and of batches, or a first step of nine decodes would be a guess.
-    for index in range(12):
-        rig.add(f"batch{index}", prompt=8, output=20 + 4 * index)
-    rig.go_on(90)
+    rig.go_on(3)
+    lead(rig)
     return rig
-
-
-def one_that_stays(rig: Timed) -> str:
-    """A long prompt for which no late tokens are left; two of its many steps are over."""
-    for index in range(50):
-        rig.add(f"long{index}", prompt=900, output=5)
-        rig.step()
-        rig.step()
-        if f"long{index}" not in decoding(rig):
-            return f"long{index}"
-    raise AssertionError("each was computed in one late step")
 
 
 @pytest.fixture
@@ -76,7 +68,9 @@ def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(
     tiny_llama, settings, steps
 ):
     rig = busy(tiny_llama, **settings)
-    long = one_that_stays(rig)
+    long = "long"
+    rig.add(long, prompt=900, output=5)
+    rig.go_on(2)
     for index in range(8):
         rig.add(f"short{index}", prompt=8, output=90)
     first_tokens = {}
@@ -162,7 +156,7 @@ def test_the_threshold_is_as_the_engine_was_started_where_nobody_decides(tiny_ll
 
 
 class EarlierVllm(DynamicBatchScheduler):
-    """As vLLM before 0.29: whole blocks, or nothing."""
+    """As vLLM before 0.27: whole blocks, or nothing."""
 
     def _mamba_block_aligned_split(self, request, num_new_tokens, *computed):
         start = request.num_computed_tokens + sum(computed)
@@ -179,7 +173,8 @@ def hybrid(tiny_llama, scheduler_cls=DynamicBatchScheduler) -> Timed:
     config = engine_config(tiny_llama, additional_config=SLA, enable_prefix_caching=True)
     rig = Timed(config, scheduler_cls, states=True)
     rig.add_all(20, prompt=BLOCK, output=900)
-    learn(rig)
+    rig.go_on(3)
+    lead(rig)
     assert len(decoding(rig)) == 20
     rig.add("next", prompt=6 * BLOCK + 3, output=5)
     return rig
@@ -200,7 +195,8 @@ def test_a_prompt_gets_on_by_parts_of_a_block_inside_the_sla(tiny_llama):
     assert max(took) <= 0.05
 
 
-def test_where_only_whole_blocks_are_computed_patience_gives_one(tiny_llama):
+def test_where_only_whole_blocks_are_computed_patience_gives_one(tiny_llama, monkeypatch):
+    monkeypatch.setattr(prompt_chunks, "PARTS_OF_BLOCKS", (sys.maxsize, 0))
     rig = hybrid(tiny_llama, EarlierVllm)
     assert rig.scheduler.governor.engine.whole_chunk_tokens == BLOCK
     took = steps_to_first_token(rig, "next")
@@ -233,6 +229,7 @@ def test_no_decode_goes_without_its_token_where_a_step_may_have_all_that_the_eng
 def test_without_an_sla_the_running_ones_are_served_as_vllm_has_them(tiny_llama):
     block = {"additional_config": batching(policy="adaptive"), "max_num_batched_tokens": 64}
     rig = Rig(engine_config(tiny_llama, blocks=80, **block))
+    rig.exchange(limits(64, reserve=Reserve()))
     rig.add("decodes", prompt=10, output=400)
     rig.go_on(3)
     rig.add("long", prompt=1000, output=5)
@@ -244,11 +241,7 @@ def test_without_an_sla_the_running_ones_are_served_as_vllm_has_them(tiny_llama)
 
 
 def test_a_new_batching_block_in_the_middle_of_a_long_prompt_still_cuts_it(tiny_llama):
-    rig = Timed(engine_config(tiny_llama, additional_config=SLA))
-    rig.add("decodes", prompt=10, output=400)
-    for k in range(60):
-        rig.add(f"r{k}", prompt=1 + 7 * k % 40, output=3)
-        rig.go_on(3)
+    rig = busy(tiny_llama)
     rig.add("long", prompt=900, output=5)
     before = rig.step().num_scheduled_tokens["long"]
     rig.scheduler.configure(SLA["brimful"]["batching"] | {"exchange_hz": 1.0})

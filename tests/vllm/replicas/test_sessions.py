@@ -1,4 +1,4 @@
-"""Streaming sessions: each input has a first token and a pace, and vLLM may lose one of them."""
+"""Streaming sessions: each input has a first token, and vLLM may lose one of them."""
 
 import pytest
 import vllm
@@ -9,7 +9,6 @@ from vllm.v1.request import Request
 from replicas.engine.vllm_queues import second_queue, waiting_count
 from replicas.workarounds.vllm_private import number_of
 from tests.vllm.harness import SKIPS_APART, Rig, engine_config, token
-from tests.vllm.replicas.rigs import late_tokens, paced_rig
 
 # A stopped or preempted session with a token under way (not seen in 0.25).
 LOSES_SESSIONS = SKIPS_APART and number_of(vllm.__version__) >= (0, 29)
@@ -27,67 +26,23 @@ def stopped_twice(rig: Rig) -> None:
     rig.go_on(9)
 
 
-@pytest.mark.parametrize("output", [1, 3])
-@pytest.mark.parametrize("early", [False, True])
-def test_each_input_of_a_session_is_paced_by_itself(tiny_llama, early, output):
-    rig = paced_rig(tiny_llama)
-    pacing = rig.scheduler._pacing
-    rig.add("other", prompt=20, output=900)
-    rig.add("session", prompt=20, output=output, resumable=True)
-    if early:  # the next input is there before the first is answered
-        rig.add("session", prompt=20, output=output, resumable=True)
-    rig.go_on(output)
-    assert pacing._ids == ["other"]
-    assert "session" not in pacing._begin_s
-    if not early:
-        rig.now_s += 40.0  # its client thinks
-        rig.add("session", prompt=20, output=output, resumable=True)
-    began_s = rig.now_s
-    rig.step()
-    if output > 1:
-        assert pacing._begin_s["session"] == pytest.approx(began_s + 2.0)
-        assert pacing._ids == ["other", "session"]
-    rig.go_on(output - 1)
-    assert pacing._ids == ["other"]
-    assert "session" not in pacing._begin_s
-
-
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_an_answer_of_one_token_is_a_first_token_though_more_input_waits(tiny_llama, in_flight):
-    rig = paced_rig(tiny_llama, in_flight=in_flight)
+    rig = Rig.led(tiny_llama, in_flight=in_flight)
     for _ in range(4):
         rig.add("session", prompt=10, output=1, resumable=True)
     rig.go_on(12)
     assert len(rig.tokens["session"]) == rig.exchange().ttft.n == 4
     assert not rig.scheduler._awaits_first_token
-    assert not rig.scheduler._pacing._begin_s
-
-
-def test_early_input_has_not_waited_before_its_turn(tiny_llama):
-    rig = paced_rig(tiny_llama)
-    rig.add("session", prompt=20, output=300, resumable=True)
-    rig.add("session", prompt=20, output=3, resumable=True)
-    rig.go_on(300)
-    assert rig.scheduler._read_batch().slack.waiting_s == pytest.approx(0.0)
 
 
 def test_input_of_an_idle_session_waits_from_when_it_came(tiny_llama):
-    rig = paced_rig(tiny_llama)
+    rig = Rig.led(tiny_llama)
     rig.add("s", prompt=10, output=2, resumable=True)
     rig.go_on(3)
     add_session(rig, prompt=5, came_s=rig.now_s - 0.5)  # on its way from the frontend for so long
     rig.step()
     assert rig.exchange().ttft.total_s == pytest.approx(0.01 + 0.51)
-
-
-def test_the_last_token_of_an_answer_may_be_late(tiny_llama, monkeypatch):
-    rig = paced_rig(tiny_llama)
-    late = late_tokens(rig, monkeypatch)
-    rig.add("session", prompt=20, output=5, resumable=True)
-    rig.step()
-    rig.step_s = 1.0
-    rig.go_on(4)
-    assert late == [0, 0, 0, 1, 1]
 
 
 @pytest.mark.skipif(not LOSES_SESSIONS, reason="it counts them right in this version")

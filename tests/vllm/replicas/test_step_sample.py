@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
 
+from controller.law.rows import TOOK_S, RowHistory
 from controller.records import StepSample
 from replicas.engine.step_sample import step_sample
 from tests.vllm.harness import BLOCK, Rig, limits, ngram
@@ -198,3 +199,27 @@ def test_with_steps_in_flight_a_request_decodes_from_its_first_placeholder_on(ti
         StepSample(1, 10, 0, 0, 0.5),
         StepSample(1, 11, 0, 0, 0.5),
     ]
+
+
+def test_the_controller_has_every_steps_row_though_reports_and_limits_are_lost(rig):
+    """Every third report never comes to it, every fifth answer never comes back."""
+    history, rows = RowHistory(), []
+    for index in range(40):
+        rig.add(f"r{index}", prompt=5 + 17 * index % 90, output=3 + index % 20)
+        rig.step_s = 0.01 + 0.001 * (index % 7)
+        samples = [step_sample(done, rig.step_s)[0] for done in rig.go_on(3)]
+        rows += [[*sample.features, sample.duration_s] for sample in samples]
+        packed = rig.exchange().rows
+        if index % 3 == 2:
+            continue
+        if index == 20:  # one that starts anew
+            history = RowHistory()
+        history.add(packed)
+        if index % 5 != 4:
+            rig.exchange(limits(64, wanted_row=history.wanted))
+    history.add(rig.exchange().rows)
+    assert history.wanted == len(rows)
+    assert history.rows.numbers.tolist() == list(range(len(rows)))
+    assert history.rows.table[:, :TOOK_S].tolist() == [row[:TOOK_S] for row in rows]
+    assert history.rows.table[:, TOOK_S] == pytest.approx([row[TOOK_S] for row in rows])
+    assert history.rows.starts.tolist() == [5 + 17 * index % 90 for index in range(40)]

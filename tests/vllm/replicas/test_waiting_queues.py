@@ -3,7 +3,6 @@
 import inspect
 import random
 import re
-from types import SimpleNamespace
 
 import pytest
 from vllm.sampling_params import SamplingParams
@@ -16,10 +15,9 @@ from vllm.v1.core.sched.request_queue import (
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
-from controller.config import parse_batching
 from replicas.engine.queue_order import Demotions
 from replicas.engine.vllm_queues import all_waiting
-from replicas.engine.waiting_queues import QUEUES, step_aside
+from replicas.engine.waiting_queues import QUEUES
 from tests.vllm.harness import SKIPS_APART, Rig, batching, engine_config
 from tests.vllm.replicas.rigs import by_grammar
 
@@ -148,15 +146,6 @@ def test_an_abort_finds_requests_in_time_and_late(tiny_llama, policy):
         rig.abort(request_id)
     assert order_of_starts(rig) == ["new2", "new3", "new4", "late1", "late2", "late4", "late5"]
     assert rig.scheduler.get_request_counts() == (0, 0)
-
-
-def test_where_delivery_is_paced_who_has_waited_for_three_quarters_steps_aside() -> None:
-    for delivery, ttft_s in (("paced", 1.5), ("gaps", 2.0)):
-        sla = {"itl_ms": 50, "ttft_ms": 2000, "delivery": delivery}
-        scheduler = SimpleNamespace(policy=SimpleNamespace(value="fcfs"), waiting=[])
-        aside = step_aside(scheduler, None, parse_batching({"policy": "adaptive", "sla": sla}))
-        assert aside is not None
-        assert aside.ttft_s == ttft_s
 
 
 @POLICIES

@@ -30,13 +30,13 @@ def test_two_runs_of_other_parts_do_not_lose_each_others(tmp_path: Path) -> None
     one, other = Settings(path), Settings(path)
     one.keep("R1", "azure", "ppas", Setting(spec="ppas"))
     other.keep("R4", "azure", "ppas", Setting(spec="ppas"))
-    other.keep("R2", "azure", "qoserve", Setting(spec="qoserve"))
+    other.keep("R3", "azure", "qoserve", Setting(spec="qoserve"))
     one.write("R1")
     other.write("R4")
     found = Settings(path, searches=False)
     assert found.of("R1", "azure", "ppas") == found.of("R4", "azure", "ppas")
     with pytest.raises(ConfigError):  # of a part that did not run to its end
-        found.of("R2", "azure", "qoserve")
+        found.of("R3", "azure", "qoserve")
 
 
 def test_a_setting_that_nobody_searched_is_named(tmp_path: Path) -> None:

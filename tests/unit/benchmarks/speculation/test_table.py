@@ -53,14 +53,13 @@ def test_a_full_batch_of_an_engine_that_computes_all_the_time_drafts_nothing() -
     assert found[-1][2] == 0
 
 
-def test_by_gaps_a_step_that_ends_after_d_makes_prompts_wait() -> None:
-    gaps = steps(draft_s=0.001, prompts_per_token=4.0, itl_s=0.05)
-    fits = gaps.tokens_per_s(3, 40)
-    paced = replace(gaps, paced=True).tokens_per_s(3, 40)
-    batch = next(n for n in range(1, 41) if gaps.took_s(n, 3) > 0.05)
+def test_a_step_that_ends_after_d_makes_prompts_wait() -> None:
+    held = steps(draft_s=0.001, prompts_per_token=4.0, itl_s=0.05)
+    fits = held.tokens_per_s(3, 40)
+    batch = next(n for n in range(1, 41) if held.took_s(n, 3) > 0.05)
     assert len(set(np.round(fits[batch - 1 :], 6))) == 1  # as many as fit
-    assert fits[batch - 2] <= fits[-1] < paced[-1]
-    assert table(gaps, 256)[-1][2] < table(replace(gaps, paced=True), 256)[-1][2]
+    assert fits[batch - 2] <= fits[-1] < replace(held, itl_s=0.06).tokens_per_s(3, 40)[-1]
+    assert table(held, 256)[-1][2] < table(replace(held, itl_s=None), 256)[-1][2]
 
 
 def test_an_sla_out_of_reach_drafts_nothing() -> None:
@@ -73,7 +72,6 @@ def test_an_sla_out_of_reach_drafts_nothing() -> None:
     row_s=st.floats(1e-6, 1e-3),
     prompts=st.floats(0, 20),
     itl_s=st.none() | st.floats(0.001, 1),
-    paced=st.booleans(),
     largest=st.integers(1, 64),
     most=st.integers(1, 6),
 )
@@ -83,13 +81,12 @@ def test_every_batch_has_a_number_and_no_larger_batch_a_larger_one(
     row_s: float,
     prompts: float,
     itl_s: float | None,
-    paced: bool,
     largest: int,
     most: int,
 ) -> None:
     one = steps(
         row_s=row_s, acceptance=acceptance, draft_s=draft_s, prompts_per_token=prompts,
-        itl_s=itl_s, paced=paced,
+        itl_s=itl_s,
     )  # fmt: skip
     found = table(one, largest, most)
     assert found[0][0] == 1 and found[-1][1] == largest

@@ -3,8 +3,8 @@
 import pickle
 from dataclasses import replace
 
-from controller.fleet.packed_snapshot import opened, packed_snapshot_of
-from controller.models.step_time import StepStats
+from controller.fleet.packed_snapshot import LEFT_OUT, opened, packed_snapshot_of
+from controller.records import BatchLimits, ReplicaReport
 from tests.unit.serve_app.snapshots import fleet
 
 
@@ -21,8 +21,8 @@ def test_what_comes_out_is_the_snapshot_less_what_nobody_looks_at() -> None:
         assert (taken["policy"], taken["on"]) == (group["policy"], group["on"])
         assert list(taken["replicas"]) == list(group["replicas"])
         for replica_id, one in group["replicas"].items():
-            report = replace(one["report"], steps=StepStats(), outputs=(), switches=())
-            limits = replace(one["limits"], outputs=None, switches=())
+            report = replace(one["report"], **LEFT_OUT[ReplicaReport])
+            limits = replace(one["limits"], **LEFT_OUT[BatchLimits])
             assert taken["replicas"][replica_id] == {
                 "age_s": one["age_s"],
                 "batching": one["batching"],

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.law.target import AIM
 from controller.models.client_feedback import (
     LEAST,
     MOST_EXCESS,
@@ -12,7 +13,6 @@ from controller.models.client_feedback import (
     ClientFeedback,
     Gaps,
 )
-from controller.models.step_target import AIM
 
 
 def test_what_came_since_is_a_difference_and_all_of_it_after_a_restart() -> None:

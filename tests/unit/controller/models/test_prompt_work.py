@@ -20,9 +20,7 @@ lengths_of = st.lists(st.integers(1, 20_000), min_size=1, max_size=256)
 
 
 def work(lengths: list[int], model: StepModel = MODEL) -> PromptWork:
-    demand = Demand()
-    demand.observe(25, 100, 0.02, lengths)
-    return PromptWork(model, demand, KV)
+    return PromptWork(model, Demand(np.array(lengths, dtype=float), 5000.0, PER_PREFILL), KV)
 
 
 def token_s(lengths: list[int]) -> float:
@@ -78,12 +76,3 @@ def test_a_step_with_a_whole_prompt_has_the_longest_one_beside_a_larger_batch(le
     assert longest[-1] == pytest.approx(beside_s + token_s(lengths) * max(lengths))
     assert (np.diff(longest) >= 0).all()
     assert WHOLE_ROOM > 1
-
-
-def test_prompts_of_which_one_in_fifty_is_long_are_seldom_without_one() -> None:
-    demand, draw, without = Demand(), np.random.default_rng(5), 0
-    demand.observe(1, 500, 0.02, [64] * 300)
-    for n in range(6000):
-        demand.observe(1, 500, 0.02, [1500 if draw.random() < 0.02 else 64])
-        without += n >= 1000 and demand.prompts.max() < 1500
-    assert without < 0.03 * 5000

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controller.models import step_time
-from controller.models.step_time import StepFit, StepModel, StepStats, fit
+from controller.models.step_time import StepModel, StepStats, fit
 from controller.records import StepSample
 from tests.builders import linear_steps, sample, stats_of
 
@@ -42,17 +41,6 @@ def test_well_spread_steps_give_back_the_coefficients() -> None:
     model = fitted(stats_of(steps(1000)))
     for name in ("c0", "c1", "c2", "c3", "c4"):
         assert getattr(model, name) == pytest.approx(getattr(TRUTH, name), rel=0.02), name
-
-
-def test_folding_often_or_once_is_the_same() -> None:
-    once, often = StepFit(), StepFit()
-    for s in steps(120):
-        row = (s.decodes, s.kv_tokens, s.prefill_tokens, s.prefill_context, s.duration_s)
-        once.add(*row)
-        often.add(*row)
-        often.stats()
-    assert once.stats().a == pytest.approx(often.stats().a)
-    assert once.stats().tt == pytest.approx(often.stats().tt)
 
 
 def test_replicas_that_know_one_size_each_know_the_model_together() -> None:
@@ -98,57 +86,3 @@ def test_the_fit_is_least_squares_with_a_thousandth_of_a_step_of_ridge() -> None
     assert found == pytest.approx((c / sizes).tolist())
     left = stats.tt - 2 * c @ b + c @ a @ c
     assert model.sigma_s == pytest.approx(np.sqrt(left / stats.n))
-
-
-@pytest.mark.parametrize(
-    ("decodes", "prompts", "told"),
-    [
-        ((90, 111), (0, 0), True),  # 10.4% of the mean
-        ((91, 109), (0, 0), False),  # 9%
-        ((100, 100), (900, 1110), True),
-        ((100, 100), (910, 1090), False),
-        ((0, 0), (0, 1), True),
-    ],
-)
-def test_decodes_or_prompts_have_to_spread_over_a_tenth_of_their_mean(decodes, prompts, told):
-    seen = [
-        sample(decodes=d, kv_tokens=0, prefill_tokens=p)
-        for d, p in zip(decodes, prompts, strict=True)
-    ]
-    assert (fit(stats_of(seen * 40)) is not None) is told
-
-
-def test_what_comes_out_negative_is_left_out_and_the_rest_solved_anew() -> None:
-    a = np.array([[2.0, 1.0], [1.0, 2.0]])
-    assert step_time.nonnegative(a, np.array([3.0, 3.0])) == pytest.approx([1.0, 1.0])
-    assert step_time.nonnegative(a, np.array([4.0, 1.0])) == pytest.approx([2.0, 0.0])
-    assert step_time.nonnegative(a, np.array([-1.0, -1.0])) == pytest.approx([0.0, 0.0])
-
-
-def test_of_the_first_steps_outliers_are_cut_by_their_own_fit_in_five_rounds() -> None:
-    rows = np.array(
-        [
-            [1.0, *s.features, float(s.prefill_tokens > 0), s.duration_s]
-            for s in steps(60, noise_s=0.001)
-        ]
-    )
-    rows[[7, 20], 6] = 3.0, 0.0  # a pause, and a clock that was set
-    v, t = rows[:, :6] / [1, 100, 100_000, 1000, 1_000_000, 1], rows[:, 6]
-    v[:, 4] += v[:, 3]
-    for _ in range(5):
-        # None of these comes out negative in the end, those that do on the way are left out.
-        c = step_time.nonnegative(v.T @ v + step_time.RIDGE, v.T @ t)
-        error = t - v @ c
-        spread = 1.4826 * np.median(np.abs(error - np.median(error)))
-        most = 5 * np.maximum(spread, 0.02 * (v @ c))
-        t = v @ c + np.minimum(np.maximum(error, np.median(error) - most), np.median(error) + most)
-    cut = step_time.cut_rows(rows)
-    assert cut[:, :6].tolist() == rows[:, :6].tolist()
-    assert cut[:, 6] == pytest.approx(t, rel=1e-9)
-    assert rows[7, 6] == 3.0
-
-
-@pytest.mark.parametrize(("count", "cut"), [(49, False), (50, True)])
-def test_a_pause_among_the_first_steps_is_cut_as_soon_as_they_are_50(count: int, cut: bool) -> None:
-    seen = [*linear_steps(count - 1), sample(decodes=50, kv_tokens=0, duration_s=3.0)]
-    assert (stats_of(seen).tt < 1) is cut

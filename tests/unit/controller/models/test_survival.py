@@ -1,23 +1,19 @@
-"""Survival of output lengths: Kaplan-Meier with a prior, its error, and the alarm."""
+"""Survival of output lengths: Kaplan-Meier with a prior, and its error."""
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
 from controller.models.arrays import Ints
-from controller.models.shift_alarm import ShiftAlarm
 from controller.models.survival import (
     AGES,
     BINS,
     EDGES,
-    LONGEST,
     TYPICAL,
     Exposure,
     LengthHistory,
-    OutputCounts,
     Survival,
     believed,
     length_bin,
@@ -101,11 +97,12 @@ def test_survival_is_the_product_of_those_that_get_through_each_bin(case: str) -
     # Within a bin, as if who ends there did so at an even rate.
     k = length_bin(300)
     frac = (300 - AT[k]) / (AT[k + 1] - AT[k])
-    s, error = survival.by_token(300)
-    assert s[300] == pytest.approx(survives[k] ** (1 - frac) * survives[k + 1] ** frac, rel=1e-9)
+    between = survives[k] ** (1 - frac) * survives[k + 1] ** frac
+    assert outlasting(survival, 300) == pytest.approx(between, rel=1e-9)
     greenwood = [q / ((n + 2) * (1 - q)) for q, n in zip(shares, SEEN[case].at_risk, strict=True)]
-    assert error[300] == pytest.approx(sum(greenwood[:k]) + frac * greenwood[k], rel=1e-9)
-    assert (len(s), len(error), s[0], error[0]) == (301, 301, 1, 0)
+    error = np.interp(300, AGES, survival.error)
+    assert error == pytest.approx(sum(greenwood[:k]) + frac * greenwood[k], rel=1e-9)
+    assert (outlasting(survival, 0), survival.error[0]) == (1, 0)
     # The longest is where 2 in 100 are left.
     assert survival.longest == AT[next(k for k, s in enumerate(survives) if s <= 0.02)]
 
@@ -125,14 +122,12 @@ def test_knowing_nothing_the_typical_length_and_what_lasts_lasts() -> None:
     assert further > outlasting(nothing, median)
 
 
-def updated(
-    history: LengthHistory, finished: list[int], aborted: list[int], outputs: Ints, known: Any
-) -> bool:
+def updated(history: LengthHistory, finished: list[int], aborted: list[int], outputs: Ints) -> None:
     for tokens in finished:
         history.finished(tokens)
     for tokens in aborted:
         history.aborted(tokens)
-    return history.update(outputs, known)
+    history.update(outputs)
 
 
 def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
@@ -146,79 +141,19 @@ def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
         ended += said[done].tolist()
         lengths[done], said[done] = rng.geometric(1 / 100, done.sum()), 0
         if step % 10 == 9:
-            updated(history, ended, [], said, None)
+            updated(history, ended, [], said)
             ended = []
     survival = Survival(history.seen)
     assert outlasting(survival, 100) == pytest.approx(np.exp(-1), abs=0.04)
     assert outlasting(survival, 200) == pytest.approx(np.exp(-2), abs=0.03)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "alike"),
-    [
-        ([], 1.0),
-        ([128], 1.0),
-        ([128, 128], 1.0),
-        ([128, 900], 0.5),
-        ([128] * 9 + [900] * 3, (81 + 9) / 144),
-        ([1] * 400, 1.0),
-        ([129, 131], 1.0),  # a bin
-        (list(range(1, 31)), 1 / 30),
-    ],
-)
-def test_how_often_two_answers_are_of_one_length(lengths: list[int], alike: float) -> None:
-    assert Survival(seen_of(*lengths)).concentration == pytest.approx(alike)
-
-
-def test_it_is_of_those_alone_that_ended_however_much_is_forgotten() -> None:
-    seen = seen_of(*[128] * 9, *[900] * 3)
-    longer = Exposure(seen.ended, seen.at_risk + 50)
-    for one in (longer, longer.times(0.3)):
-        assert Survival(one).concentration == pytest.approx(90 / 144)
-    assert Survival(longer.times(0.01)).concentration == 1.0
-
-
-def test_the_alarm_is_silent_while_ends_come_as_expected_and_rings_when_they_do_not() -> None:
-    rng = np.random.default_rng(1)
-    alarm = ShiftAlarm()
-    assert not any(alarm.add(float(ends), 2.0) for ends in rng.poisson(2.0, 1000))
-    assert any(alarm.add(float(ends), 2.0) for ends in rng.poisson(6.0, 10))
-    assert any(alarm.add(0.0, 2.0) for _ in range(10))
-
-
-def test_a_change_of_lengths_drops_what_was_known_and_equal_answers_that_end_together_do_not():
-    history = LengthHistory()
-    updated(history, [64] * 300, [], NOBODY, None)
-    for _ in range(20):  # waves that end all at once
-        known = Survival(history.seen)
-        assert not updated(history, [], [], np.full(50, 63), known)
-        assert not updated(history, [64] * 50, [], NOBODY, known)
-    known = Survival(history.seen)
-    dropped = [updated(history, [], [], np.full(50, 60 + k), known) for k in range(1, 60)]
-    assert any(dropped)
-    assert outlasting(Survival(history.seen), 100) > 0.7
-
-
-@pytest.mark.parametrize("longest", [0, 1, 33, 34, 1000, 2 * LONGEST, 3 * LONGEST])
-def test_every_token_is_between_the_ages_it_is_known_at(longest: int) -> None:
-    counts = OutputCounts()
-    for tokens in (1, 7, 40, 41, 900, 70_000):
-        counts.add(tokens)
-    known = Survival(Exposure.of_finished(counts.counts))
-    alive, error = known.by_token(longest)
-    every = np.arange(min(longest, 2 * LONGEST) + 1)
-    assert alive.shape == error.shape == every.shape
-    np.testing.assert_allclose(alive, np.exp(-np.interp(every, AGES, known._hazard)), rtol=1e-9)
-    np.testing.assert_allclose(error, np.interp(every, AGES, known._error), rtol=1e-9)
-
-
 def test_a_request_of_so_many_tokens_is_past_the_bins_that_end_before() -> None:
-    # One token: past the first bin. 50: through half of that of 50, which holds 51 as well.
-    for tokens, bins in ((0, 0), (1, 1), (49, 49), (50, 49.5), (51, 50), (52, 50.5), (53, 51)):
+    # The bin of 50 holds 51 as well.
+    for tokens, bins in ((0, 0), (1, 1), (49, 49), (50, 49), (51, 50), (52, 50), (53, 51)):
         past = outlived(np.array([tokens]))
-        part = [bins % 1] if bins % 1 else []
-        assert past.tolist() == [1.0] * int(bins) + part + [0.0] * (BINS - math.ceil(bins)), tokens
-    assert outlived(np.array([10**7])).tolist() == [1.0] * BINS
+        assert past.tolist() == [1.0] * bins + [0.0] * (BINS - bins), tokens
+    assert outlived(np.array([10**7])).tolist() == [1.0] * (BINS - 1) + [0.0]
     assert outlived(np.array([1, 2])).tolist()[:3] == [2, 1, 0]
     assert outlived(NOBODY).tolist() == [0] * BINS
 
@@ -238,24 +173,22 @@ def test_exposures_add_up_with_weights() -> None:
 
 def test_what_was_seen_fades_by_1_over_e_in_500_ends() -> None:
     history = LengthHistory()
-    updated(history, [10] * 100, [], NOBODY, None)
-    assert history.ends == 100
-    updated(history, [20] * 250, [], NOBODY, None)
+    updated(history, [10] * 100, [], NOBODY)
+    updated(history, [20] * 250, [], NOBODY)
     faded = math.exp(-0.5)
     assert history.seen.ended[length_bin(10)] == pytest.approx(100 * faded)
     assert history.seen.ended[length_bin(20)] == 250
     assert history.seen.at_risk[0] == pytest.approx(100 * faded + 250)
-    assert history.ends == pytest.approx(100 * faded + 250)
 
 
 def test_who_runs_counts_once_for_each_bin_it_gets_through() -> None:
     history = LengthHistory()
-    updated(history, [], [], np.array([3, 3]), None)
+    updated(history, [], [], np.array([3, 3]))
     assert history.seen.at_risk.tolist()[:5] == [2, 2, 2, 0, 0]
-    updated(history, [], [], np.array([5, 3]), None)
+    updated(history, [], [], np.array([5, 3]))
     assert history.seen.at_risk.tolist()[:7] == [2, 2, 2, 1, 1, 0, 0]
     # One ends at 6: it got through the bins before it already. The other was aborted at 4.
-    updated(history, [6], [4], NOBODY, None)
+    updated(history, [6], [4], NOBODY)
     assert history.seen.at_risk.tolist()[:7] == pytest.approx(
         [2 * math.exp(-1 / 500)] * 3 + [math.exp(-1 / 500) + 1] + [math.exp(-1 / 500)] + [1, 0]
     )
@@ -264,66 +197,7 @@ def test_who_runs_counts_once_for_each_bin_it_gets_through() -> None:
 
 def test_who_ends_in_a_bin_was_at_risk_in_it_whatever_else_went() -> None:
     history = LengthHistory()
-    updated(history, [], [], np.array([100] * 5), None)
-    updated(history, [2], [], NOBODY, None)  # four are out of sight
+    updated(history, [], [], np.array([100] * 5))
+    updated(history, [2], [], NOBODY)  # four are out of sight
     assert history.seen.at_risk[1] == pytest.approx(5 * math.exp(-1 / 500) + 1)
     assert history.seen.at_risk[length_bin(60)] == pytest.approx(5 * math.exp(-1 / 500))
-
-
-def test_the_alarm_adds_up_how_much_likelier_twice_as_often_is_and_half_as_often() -> None:
-    alarm = ShiftAlarm()
-    assert alarm.level == 0
-    assert not alarm.add(5, 1)
-    assert alarm.level == pytest.approx(5 * math.log(2) - 1)
-    assert not alarm.add(0, 4)  # less 4; and for half as often, 4 / 2 from zero
-    assert alarm.level == pytest.approx(2.0)
-    assert not alarm.add(1, 2)
-    assert alarm.level == pytest.approx(2.0 - math.log(2) + 1)
-
-
-def test_the_alarm_rings_at_7_and_begins_anew() -> None:
-    alarm = ShiftAlarm()
-    assert not alarm.add(0, 13.99)
-    assert alarm.level == pytest.approx(6.995)
-    assert alarm.add(0, 0.01)
-    assert alarm.level == 0
-    assert not alarm.add(10, 0)
-    assert alarm.add(0.1, 0)
-    assert alarm.level == 0
-
-
-def expecting(per_bin: float) -> Survival:
-    """In every bin this share of those that enter it ends."""
-    survival = Survival(Exposure.nothing())
-    survival.share = np.full(BINS, per_bin)
-    return survival
-
-
-@pytest.mark.parametrize(("before", "drops"), [(63, False), (64, False), (65, True)])
-def test_the_alarm_drops_nothing_where_64_ends_or_fewer_are_known(before: int, drops: bool) -> None:
-    history = LengthHistory()
-    updated(history, [30] * before, [], NOBODY, None)
-    updated(history, [], [], NOBODY, expecting(0))  # nothing speaks for a change
-    # 20 of them get through 28 bins each, of which each should end 1 in 40: 14 ends, and none came.
-    rang = updated(history, [], [], np.full(20, 28), expecting(1 / 40))
-    assert rang is drops
-    assert history.ends == (0 if drops else before)
-    assert history.seen.at_risk[0] == 20 + (0 if drops else before)
-
-
-def test_what_came_since_nothing_spoke_for_a_change_is_kept() -> None:
-    history = LengthHistory()
-    updated(history, [30] * 100, [], NOBODY, None)
-    assert not updated(history, [3], [], NOBODY, expecting(1 / 3))  # as expected: not kept
-    assert not updated(history, [], [], np.full(10, 10), expecting(1 / 10))
-    assert updated(history, [], [], np.full(10, 16), expecting(1 / 10))
-    assert history.ends == 0
-    assert history.seen.at_risk.tolist()[:17] == [10] * 16 + [0]
-
-
-@pytest.mark.parametrize("share", [0.001, 0.1, 0.5])
-def test_no_token_is_taken_to_come_after_the_longest_that_was_seen(share: float) -> None:
-    # Ten that run have 50 tokens, and nobody has ended: all of them get there.
-    history = LengthHistory()
-    updated(history, [], [], np.full(10, 49), None)
-    assert Survival(history.seen).length_beyond(share) == pytest.approx(49 * (1 - share), abs=2)

@@ -1,22 +1,39 @@
 """``paper``: b = min(b_mem, b_SLA), what set it, PD fusion, and the state it keeps."""
 
+import json
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from controller.config import BatchingConfig
 from controller.errors import ConfigError
-from controller.policies.base import EMPTY_BATCH, Decision, Pool
-from controller.policies.paper import PaperPolicy
-from controller.policies.registry import make_step_half
-from tests.builders import batching, engine, limits, moments_of, pool, recent, report, state
+from controller.policies.base import Decision, Memory, Pool
+from controller.policies.paper import decide
+from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
+from tests.builders import batching, engine, limits, moments_of, pool, recent, report, seen
 
 FIXED = pool(lengths=moments_of([(100, 100)]))  # 20,000 tokens hold 100 requests
 
 
+class Carried:
+    """The policy for one replica, with what it remembers."""
+
+    def __init__(self, config: BatchingConfig) -> None:
+        self._config = config
+        self.memory: Memory = {}
+
+    def fleet(self, said: ReplicaReport, known: Pool, now_s: float) -> Decision:
+        facts = replace(seen(self._config, known, now_s), report=said)
+        decision, self.memory = decide(self.memory, facts)
+        return decision
+
+
 def policy(
     paper: dict[str, Any] | None = None, bounds: dict[str, Any] | None = None, **block: Any
-) -> PaperPolicy:
-    return PaperPolicy(
+) -> Carried:
+    return Carried(
         batching(paper={"memory": "exact", **(paper or {})}, max_running=bounds or {}, **block)
     )
 
@@ -110,32 +127,37 @@ def test_pd_fusion_without_an_sla_leaves_the_budget_alone() -> None:
     assert policy({"size_chunk": True}).fleet(report(), FIXED, 0) == Decision(100, "memory")
 
 
-def test_each_replica_has_its_own_search() -> None:
-    paper = policy(sla={"itl_ms": 50})
-    slow = report(replica_id="a", recent=recent(0.06, 120))
-    assert paper.fleet(slow, FIXED, 0) == Decision(60, "sla")
-    other = report(replica_id="b", recent=recent(0.06, 80))
-    assert paper.fleet(other, FIXED, 0) == Decision(40, "sla")
+def by_json(memory: Memory) -> Memory:
+    return json.loads(json.dumps(memory))
 
 
-@pytest.mark.parametrize("new_life", [{"seq": 1}, {"seq": 9, "engine": engine(block_tokens=32)}])
-def test_an_engine_that_started_anew_is_searched_anew(new_life: dict[str, Any]) -> None:
-    paper = policy(sla={"itl_ms": 50})
-    paper.fleet(report(seq=8, recent=recent(0.06, 120)), FIXED, 0)
-    assert paper.fleet(report(**new_life), FIXED, 1) == Decision(100, "memory")
+def by_limits(memory: Memory) -> Memory:
+    """With the limits to the engine, and with the next report to another controller."""
+    wire = msgspec.msgpack.decode(msgspec.msgpack.encode(to_wire(limits(memory=memory))))
+    kept = from_wire(BatchLimits, wire).memory
+    wire = msgspec.msgpack.decode(msgspec.msgpack.encode(to_wire(report(memory=kept))))
+    return from_wire(ReplicaReport, wire).memory
 
 
-def test_a_forgotten_replica_is_searched_anew() -> None:
-    paper = policy(sla={"itl_ms": 50})
-    paper.fleet(report(seq=8, recent=recent(0.06, 120)), FIXED, 0)
-    paper.forget("r1")
-    paper.forget("never heard of")
-    assert paper.fleet(report(seq=9), FIXED, 1) == Decision(100, "memory")
+@pytest.mark.parametrize("way", [by_json, by_limits])
+@pytest.mark.parametrize("sla", [{}, {"itl_ms": 50}])
+@pytest.mark.parametrize("paper", [{}, {"memory": "linear", "l0": "buffer"}, {"size_chunk": True}])
+def test_what_it_remembers_goes_on_in_another_process(paper, sla, way):
+    here, there = policy(paper, sla=sla), policy(paper, sla=sla)
+    for seq in range(1, 60):
+        itl_s, batch = 0.03 + 0.0011 * (7 * seq % 37), 20 + 11 * seq % 97
+        lengths = moments_of([(80 + seq, 120), (40, 20 + 3 * seq)])
+        said = report(seq=seq, recent=recent(itl_s, batch, tokens=9.0 * batch))
+        there.memory = way(there.memory)
+        found = [one.fleet(said, pool(lengths=lengths), seq / 2) for one in (here, there)]
+        assert found[0] == found[1]
+    assert len(json.dumps(here.memory)) < 2000
 
 
-@pytest.mark.parametrize(("pushed", "budget"), [(300, 300), (None, 2048)])
-def test_the_step_half_follows_what_was_pushed(pushed: int | None, budget: int) -> None:
-    follow = make_step_half(batching(policy="paper"), engine())
-    told = limits(max_running=7, token_budget=pushed)
-    step = follow.limits(state(), lambda: EMPTY_BATCH, told)
-    assert (step.max_running, step.token_budget) == (7, budget)
+def test_what_it_remembers_does_not_outlast_an_hour_of_another_clock() -> None:
+    paper = policy({"memory": "linear", "l0": "buffer"})
+    mixed = moments_of([(50, 50), (150, 150)])
+    assert paper.fleet(report(), pool(lengths=mixed), 7200.0).max_running == 88
+    longer = moments_of([(150, 150), (250, 250)])
+    # Algorithm 1's L0 is computed anew: by this controller's clock its time is hours away.
+    assert paper.fleet(report(seq=2), pool(lengths=longer), 5.0).max_running == 46

@@ -6,9 +6,10 @@ import pytest
 
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
-from controller.policies.base import EMPTY_BATCH, Decision
-from controller.policies.registry import POLICIES, make_policy, make_step_half
-from tests.builders import batching, engine, limits, pool, recent, report, state
+from controller.policies.base import Decision
+from controller.policies.registry import POLICIES
+from replicas.engine.limiter import Limiter
+from tests.builders import batching, engine, limits, recent, seen, state
 
 
 def test_the_policies_are_those_that_the_config_allows() -> None:
@@ -27,19 +28,17 @@ def test_the_policies_are_those_that_the_config_allows() -> None:
     ],
 )
 def test_static_is_what_is_configured(block: dict[str, Any], decision: Decision) -> None:
-    static = make_policy(batching(policy="static", **block))
-    static.forget("r1")
-    assert static.fleet(report(recent=recent(9.0, 256)), pool(), 0) == decision
+    known = seen(batching(policy="static", **block), recent=recent(9.0, 256))
+    assert POLICIES["static"]({}, known) == (decision, {})
 
 
-@pytest.mark.parametrize(("policy", "paused"), [("static", True), ("paper", False)])
-def test_only_a_step_budget_that_was_set_may_leave_no_block_for_prompts(policy, paused):
-    follow = make_step_half(batching(policy=policy), engine())
-    step = follow.limits(state(), lambda: EMPTY_BATCH, limits(max_running=9, token_budget=16))
-    assert (step.token_budget, step.may_pause_prefill) == (16, paused)
+@pytest.mark.parametrize(("reason", "paused"), [("static", True), ("sla", False)])
+def test_only_a_step_budget_that_was_set_may_leave_no_block_for_prompts(reason, paused):
+    held = limits(max_running=9, token_budget=16, reason=reason)
+    step = Limiter(engine(), 1, None).limits(state(), held, lambda n: ())
+    assert (step.max_running, step.token_budget, step.may_pause_prefill) == (9, 16, paused)
 
 
 def test_static_refuses_a_bound_above_the_engines_size() -> None:
-    static = make_policy(batching(policy="static", max_running={"max": 512}))
     with pytest.raises(ConfigError, match="512 is above max_num_seqs=256"):
-        static.fleet(report(), pool(), 0)
+        POLICIES["static"]({}, seen(batching(policy="static", max_running={"max": 512})))

@@ -50,7 +50,7 @@ def test_a_model_is_shown_as_a_whole() -> None:
         "demand_per_s": 4.0,
         "capacity_per_s": round(capacity, 3),
         "out_of_reach": 0,
-        "sla": {"itl_ms": 40, "ttft_ms": 500, "percentile": 95, "delivery": "gaps"},
+        "sla": {"itl_ms": 40, "ttft_ms": 500, "percentile": 95},
         "attained": {"itl": 0.97, "ttft": None},
         "stalls": 0,
         "stall_s": 0.8,
@@ -120,8 +120,8 @@ def test_replicas_whose_sla_is_out_of_reach_carry_nothing() -> None:
 
 def test_a_replica_is_explained_and_has_its_points() -> None:
     view = View()
-    view.look(two(), [SERVED], 100.0)
-    view.look(two(seq=2), [SERVED], 101.0)
+    view.look(two(running=50), [SERVED], 100.0)
+    view.look(two(seq=2, running=50), [SERVED], 101.0)
     known = view.replica(GROUP, "b", 100.5)
     assert known is not None
     assert known["set_by"] == "sla"
@@ -129,7 +129,7 @@ def test_a_replica_is_explained_and_has_its_points() -> None:
         "with one more, steps would take longer than the SLA of 40 ms at the 95th percentile."
     )
     assert known["advice"]
-    assert known["sla"] == {"itl_ms": 40, "ttft_ms": 500, "percentile": 95, "delivery": "gaps"}
+    assert known["sla"] == {"itl_ms": 40, "ttft_ms": 500, "percentile": 95}
     assert known["series"]["unix_s"] == [101.0]
     assert view.replica(GROUP, "c", 0.0) is None
     assert view.replica("other", "b", 0.0) is None

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from controller.config import BatchingConfig
-from controller.models.step_time import StepModel
+from controller.models.step_time import StepModel, fit
 from replicas.server.routing_stats import KEY, prefill_tokens_per_s, routing_stats
 from serve_app.routing.replica_load import KEY as READ_KEY
 from serve_app.routing.replica_load import Asked, LoadDefaults, ReplicaLoad, forecast, read_room
-from tests.builders import engine, linear_steps, moments_of, report, sample, stats_of
+from tests.builders import engine, moments_of, report, sample, stats_of
 
 ROOM = ReplicaLoad(
     taken_unix_s=100.0,
@@ -102,7 +102,7 @@ def published(adaptive: bool = True, **fields: Any) -> ReplicaLoad:
         {"policy": "adaptive" if adaptive else "static", "sla": {"itl_ms": 50}}
     )
     known: dict[str, Any] = {
-        "steps": stats_of(STEPS),
+        "model": fit(stats_of(STEPS)),
         "lengths": moments_of([(100, 100)] * 10),
         **fields,
     }
@@ -145,8 +145,8 @@ def test_of_a_step_its_prefill_rate_leaves_out_the_drafts_there_are(
 
 
 def test_a_replica_at_half_speed_says_that_it_is_slow() -> None:
-    slow = stats_of([replace(s, duration_s=2 * s.duration_s) for s in STEPS])
-    usual, half = published(adaptive=False), published(adaptive=False, steps=slow)
+    slow = fit(stats_of([replace(s, duration_s=2 * s.duration_s) for s in STEPS]))
+    usual, half = published(adaptive=False), published(adaptive=False, model=slow)
     assert half.prefill_tokens_per_s and usual.prefill_tokens_per_s
     assert half.prefill_tokens_per_s == pytest.approx(usual.prefill_tokens_per_s / 2, rel=0.02)
     assert half.drain_per_s and usual.drain_per_s
@@ -156,7 +156,7 @@ def test_a_replica_at_half_speed_says_that_it_is_slow() -> None:
 def test_a_fallback_is_said_and_what_is_unknown_is_left_out() -> None:
     assert not published(mode="fallback").led
     assert published(mode="local").led
-    new = published(steps=stats_of(linear_steps(5)), lengths=moments_of([]))
+    new = published(model=None, lengths=moments_of([]))
     assert new.prefill_tokens_per_s is new.drain_per_s is new.mean_prompt_tokens is None
 
 

@@ -34,7 +34,7 @@ def test_tokens_gaps_and_ends_are_as_they_were_sent() -> None:
     kept.token("0", 1, ends=False, now_s=2.0)
     assert (len(kept), kept.remaining("0"), kept.gaps) == (2, 2, [])
     kept.token("0", 2, ends=True, now_s=2.5)  # two in one step are one gap
-    assert kept.gaps == [(0.5, 2.5, 0, 2)]
+    assert kept.gaps == [(0.5, 2.5, 0)]
     assert (len(kept), kept.finished) == (1, 1)
     outcomes, stays = kept.close(9.0, {})
     assert outcomes[0] == Outcome(FIRST, False, 3, 1.0, 2.0, 2.5, 0)

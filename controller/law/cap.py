@@ -1,0 +1,63 @@
+"""How many requests may run: by the SLA, and by KV memory.
+
+Both follow the batch ahead as it would go on with k more requests that start now, and take the
+largest k. So it is a cap for all that may come, and not for those that wait at the moment.
+"""
+
+import numpy as np
+
+from controller.law.forecast import Ahead
+from controller.models.arrays import Floats
+from controller.models.step_time import StepModel
+from controller.records import Reserve
+
+TINY_S, TINY_TOKENS = 1e-12, 1e-6  # a newcomer that costs less at some h is gone by then
+SHARED_DEVIATIONS = 0.6  # of the error of S: held back in full, a cold start fills half of memory
+
+
+def by_latency(model: StepModel, running: Ahead, newcomer: Ahead, limit_s: float) -> float:
+    """k with which steps of decodes alone stay within ``limit_s`` for every h.
+
+    Args:
+        newcomer: of one request.
+    """
+    each_s = model.c1 * newcomer.alive + model.c2 * newcomer.mean
+    left_s = limit_s - model.c0 - model.c1 * running.alive - model.c2 * running.mean
+    counts = each_s > TINY_S
+    return float(np.min(left_s[counts] / each_s[counts], initial=np.inf))
+
+
+def by_memory(running: Ahead, newcomer: Ahead, tokens: float, most: int) -> float:
+    """k with which M + 0.6 E stays within ``tokens`` for every h; up to ``most``."""
+
+    left = tokens - running.mean - SHARED_DEVIATIONS * running.error
+    each = newcomer.mean + SHARED_DEVIATIONS * newcomer.error
+    counts = each > TINY_TOKENS
+    return min(float(np.min(left[counts] / each[counts], initial=np.inf)), float(most))
+
+
+def reserve(
+    running: Ahead,
+    newcomer: Ahead,
+    count: int,
+    held: float,
+    prompt: float,
+    k: float,
+) -> Reserve:
+    """What running requests still grow by, as a straight line in how many run.
+
+    Through the growth of the ``count`` that run now, which hold ``held`` tokens, and of those with
+    max(k, 1) more, which bring ``prompt`` tokens each.
+    """
+    more = max(k, 1.0)
+    now = float(_upper(running, newcomer, 0.0).max(initial=held)) - held
+    then = float(_upper(running, newcomer, more).max(initial=held))
+    then -= held + more * prompt
+    each = max((then - now) / more, 0.0)
+    return Reserve(now - each * count, each)
+
+
+def _upper(running: Ahead, newcomer: Ahead, k: float) -> Floats:
+    error = running.error + k * newcomer.error
+    upper: Floats = running.mean + k * newcomer.mean + SHARED_DEVIATIONS * error
+    return upper

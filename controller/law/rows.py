@@ -1,0 +1,131 @@
+"""Rows of steps: what one engine did step by step, numbered, as the law reads them.
+
+EngineCore keeps one row a step and sends those that the controller has not seen. The controller
+keeps the last ``KEPT`` rows, and of older ones the last with prompt tokens. One that starts anew
+asks for all that the engine still has, so losing it loses nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from controller.models.arrays import Bools, Floats, Ints
+
+KEPT = 400  # rows, and rows with prompt tokens: they tell 1% to a half
+STARTS_KEPT = 256  # prompts: one in fifty may be most of the work
+DECODES, KV, PREFILL, CONTEXT, TOOK_S, PLANNED_S = range(6)
+COLUMNS = 6  # then one a class, with its decodes
+Row = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """Rows of one engine, the oldest first.
+
+    Args:
+        numbers: each row's, counted from the engine's start, shape (n,).
+        table: shape (n, COLUMNS + classes): decodes B, their KV tokens K, prompt tokens P, prompt
+            tokens x context X, seconds T, and the seconds that the limits of the step planned for
+            it (0: they planned none); then the decodes of each class.
+        starts: prompt tokens to compute of the requests that started last, shape (m,).
+    """
+
+    numbers: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    table: Floats = field(default_factory=lambda: np.zeros((0, COLUMNS)))
+    starts: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def where(self, mask: Bools) -> "StepRows":
+        """The rows for which ``mask``, shape (n,), is true."""
+        return StepRows(self.numbers[mask], self.table[mask], self.starts)
+
+    def after(self, number: int) -> "StepRows":
+        """The rows with a larger number."""
+        return self.where(self.numbers > number)
+
+    def of_class(self, index: int) -> Floats:
+        """Decodes of one class in each row, shape (n,); rows older than the class have none."""
+        column = COLUMNS + index
+        if column >= self.table.shape[1]:
+            return np.zeros(len(self))
+        decodes: Floats = self.table[:, column]
+        return decodes
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """Rows as they are sent.
+
+    Args:
+        first: number of the first row.
+        columns: of ``table``.
+        table: its numbers, row by row, float64 in the machine's order.
+        starts: numbers of rows and prompt tokens of the requests that started in them, in turns.
+    """
+
+    first: int = 0
+    columns: int = COLUMNS
+    table: bytes = b""
+    starts: tuple[int, ...] = ()
+
+
+def pack(first: int, rows: Sequence[Row], starts: Sequence[int]) -> PackedRows:
+    """Rows in a row, by number; a class that appeared among them is 0 before that."""
+    width = max(map(len, rows), default=COLUMNS)
+    table = np.zeros((len(rows), width))
+    for index, row in enumerate(rows):
+        table[index, : len(row)] = row
+    return PackedRows(first, width, table.tobytes(), tuple(starts))
+
+
+class RowHistory:
+    """The rows of one engine as they come with its reports.
+
+    Attributes:
+        rows: those that are kept.
+        wanted: the number of the first row that is to be sent next.
+    """
+
+    def __init__(self) -> None:
+        self.rows = StepRows()
+        self.wanted = 0
+        self._known = False
+
+    def add(self, packed: PackedRows) -> None:
+        """Take the rows of a report. Rows that are known already are not counted twice."""
+        table = np.frombuffer(packed.table).reshape(-1, packed.columns)
+        end = packed.first + len(table)
+        if not self._known and packed.first:
+            self._known = True  # the first report to this controller: all that is kept comes next
+            return
+        self._known = True
+        if len(table) and end <= self.wanted - KEPT:  # the engine started anew
+            self.rows, self.wanted = StepRows(), 0
+        new = table[max(self.wanted - packed.first, 0) :]
+        marks = np.array(packed.starts, dtype=float).reshape(-1, 2)
+        begun = marks[marks[:, 0] >= self.wanted, 1]
+        starts = np.concatenate([self.rows.starts, begun])[-STARTS_KEPT:]
+        numbers = np.arange(end - len(new), end)
+        old = self.rows
+        width = max(old.table.shape[1], packed.columns)
+        both = np.concatenate([_wide(old.table, width), _wide(new, width)])
+        every = np.concatenate([old.numbers, numbers])
+        self.rows = StepRows(every, both, starts).where(_kept(both))
+        self.wanted = max(self.wanted, end)
+
+
+def _kept(table: Floats) -> Bools:
+    """The last ``KEPT`` rows, and the last ``KEPT`` with prompt tokens."""
+    prompts = table[:, PREFILL] > 0
+    later = prompts[::-1].cumsum()[::-1]
+    kept: Bools = prompts & (later <= KEPT)
+    kept[-KEPT:] = True
+    return kept
+
+
+def _wide(table: Floats, width: int) -> Floats:
+    more = width - table.shape[1]
+    return np.pad(table, ((0, 0), (0, more))) if more else table

@@ -1,0 +1,291 @@
+"""The limits of one step, by the limits that the controller set. Pure: numbers in, numbers out.
+
+It decides nothing: what a step may take, what steps cost and how much memory is kept free come
+from the policy twice a second. Here they are made to fit the requests that are there.
+"""
+
+from collections.abc import Callable, Iterable
+
+from controller.law.step_model import FASTEST, SLOWEST, SPEED_STEPS
+from controller.models.step_time import StepModel
+from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
+
+STARVED_STEPS = 100  # one late step in so many is what a percentile of 99 allows
+# More requests wait than the law counted on if it is more than twice as many, and more than a few.
+FULL, FEW_WAITING = 2, 16
+# A prompt is long if it would take so many chunks to itself. Long prompts share a chunk.
+LONG_CHUNKS = 4
+# With a TTFT it is long if it takes more chunks than the TTFT has time for, or than these.
+MOST_CHUNKS = 40
+
+Waiting = Callable[[int], Iterable[tuple[int, int]]]
+"""Gives, of the first n that may start, the tokens to compute and those of KV memory to take."""
+
+
+class SpeedFactor:
+    """How much longer steps take than the model says: the median of the last seven.
+
+    Attributes:
+        value: the factor, 1 while the engine runs as the model says.
+    """
+
+    def __init__(self) -> None:
+        self._ratios: list[float] = []
+        self.value = 1.0
+
+    def observe(self, took_s: float, predicted_s: float, usual: float) -> None:
+        """Count a step; a factor up to ``usual`` is noise."""
+        if not (predicted_s > 0 and took_s > 0):
+            return
+        ratios = self._ratios
+        ratios.append(took_s / predicted_s)
+        if len(ratios) < SPEED_STEPS:
+            return
+        middle = sorted(ratios)[SPEED_STEPS // 2]
+        del ratios[0]
+        noise = 1 / usual <= middle <= usual
+        self.value = 1.0 if noise else min(max(middle, FASTEST), SLOWEST)
+
+
+def prompt_room(
+    model: StepModel, decodes: int, kv: int, context: int, target_s: float, speed: float = 1.0
+) -> float:
+    """The longest prefill chunk, tokens, with which a step ends by ``target_s``; may be negative.
+
+    Args:
+        context: tokens of the first prompt in prefill that are computed already.
+        speed: how many times as long as by the model steps take.
+    """
+    room_s = target_s / speed - model.mixed_s - model.c0 - model.c1 * decodes - model.c2 * kv
+    # c4/2 P^2 + (c3 + c4 context) P = room
+    linear = max(model.c3 + model.c4 * context, 1e-12)
+    room = room_s / linear
+    if model.c4 and room_s > 0:
+        # Not (sqrt - linear) / c4: if c4 is nearly 0, that subtracts a number from itself.
+        room = 2 * room_s / (linear + (linear * linear + 2 * model.c4 * room_s) ** 0.5)
+    if 0 < model.graph_tokens < decodes + room and target_s < model.eager_s:
+        return float(model.graph_tokens - decodes)
+    return room
+
+
+class Limiter:
+    """Makes each step of one engine fit the limits that hold.
+
+    Attributes:
+        speed: how the engine's speed differs from the model's.
+    """
+
+    def __init__(self, engine: EngineLimits, b_min: int, long_chunks: int | None) -> None:
+        self._engine, self._b_min, self._long_chunks = engine, b_min, long_chunks
+        self._starved_steps = 0
+        self.speed = SpeedFactor()
+
+    def limits(self, state: EngineState, held: BatchLimits, waiting: Waiting) -> StepLimits:
+        """The limits of the next step.
+
+        Args:
+            held: the limits that hold.
+            waiting: asked only if requests may start and memory or the chunk may stop them.
+        """
+        engine = self._engine
+        most = engine.max_num_batched_tokens
+        if held.reserve is None:  # the policy leaves memory and chunks to vLLM
+            budget = held.token_budget
+            if budget is None:
+                return StepLimits(held.max_running, most)
+            return StepLimits(held.max_running, budget, may_pause_prefill=held.reason == "static")
+        if not state.waiting and not state.prompts:
+            self._starved_steps = 0
+            return StepLimits(held.max_running, most, reason="load")
+        for_decodes = engine.decode_tokens(state.decodes + state.ready, state.drafts)
+        free = max(most - for_decodes, 0)
+        target_s = self._target_s(state, held)
+        chunk = free
+        if target_s is not None and held.model is not None and state.decodes:
+            chunk = self._chunk(state, held.model, target_s, free)
+        one = int(state.to_load > 0)  # vLLM begins no load without a token that is left
+        chunk = max(chunk - one, 0)
+        split = self._split([left for left, _ in state.prompts], chunk)
+        starts, reason = self._starts(state, held, split, waiting, sized=chunk + one < free)
+        longest = split.longest()
+        return StepLimits(
+            state.running + state.ready + starts,
+            min(for_decodes + chunk + one, most),
+            may_pause_prefill=state.decodes > 0,
+            reason=reason,
+            longest_chunk_tokens=longest,
+            longest_always=self._long_chunks is not None and longest < chunk + one,
+            decodes_first=held.target_s is not None or bool(held.by_class),
+            counts_loads=True,
+        )
+
+    def _target_s(self, state: EngineState, held: BatchLimits) -> float | None:
+        """What the step may take; the least of the classes that decode in it."""
+        full = state.waiting > max(FULL * held.counted_waiting, FEW_WAITING)
+        if held.by_class:
+            there = [held.by_class[k] for k in state.classes if k < len(held.by_class)]
+            each = [one.target_full_s if full else one.target_s for one in there]
+            bounded = [s for s in each if s > 0]
+            return min(bounded, default=None)
+        return held.target_full_s if full else held.target_s
+
+    def _chunk(self, state: EngineState, model: StepModel, target_s: float, most: int) -> int:
+        """Prompt tokens that end the step by its target, from 0 to ``most``."""
+        engine, prompts = self._engine, state.prompts
+        context = prompts[0][1] if prompts else 0
+        kv = state.decode_kv_tokens
+        room = prompt_room(model, state.decodes, kv, context, target_s, self.speed.value)
+        if self.speed.value > 1 and room < engine.block_tokens:
+            # Decodes alone are late in such a phase, and no smaller chunk mends that.
+            room = prompt_room(model, state.decodes, kv, context, target_s)
+        chunk = int(min(max(room, 0), most))
+        whole = engine.whole_chunk_tokens
+        least = min(whole or engine.block_tokens, most)
+        self._starved_steps = 0 if chunk >= least else self._starved_steps + 1
+        # B_min asks for more requests, so a prompt gets on in every step.
+        if self._starved_steps > STARVED_STEPS or state.decodes < self._b_min:
+            chunk = max(chunk, least)
+        if self._starved_steps > STARVED_STEPS:
+            self._starved_steps = 0
+        return 0 if whole and chunk < least else chunk
+
+    def _split(self, prompts: list[int], chunk: int) -> "PromptSplit":
+        """How the chunk is divided, before any request starts."""
+        engine = self._engine
+        threshold, most = engine.long_prompt_tokens, chunk
+        if threshold:
+            long, most = threshold, min(chunk, threshold)
+            share = chunk * threshold // engine.max_num_batched_tokens
+        else:
+            long, share = (self._long_chunks or 0) * chunk, chunk // LONG_CHUNKS
+        n = sum(left > long for left in prompts) if threshold or self._long_chunks else 0
+        if not n:
+            return PromptSplit(prompts, chunk, most, long, most)
+        # Several long ones have less each, so that something is left for others.
+        share = max(min(share, chunk // (n + 1)), engine.block_tokens)
+        return PromptSplit(prompts, chunk, most, long, min(share, most))
+
+    def _starts(
+        self,
+        state: EngineState,
+        held: BatchLimits,
+        split: "PromptSplit",
+        waiting: Waiting,
+        *,
+        sized: bool,
+    ) -> tuple[int, Reason | None]:
+        """How many may start beside those that run, and what keeps the next one waiting.
+
+        Those whose prompt begins in the chunk that half-computed ones leave start. Beside long
+        prompts all up to the last short one start that begins if the long ones have their share.
+        """
+        here = state.running + state.loading
+        slots = held.max_running - here
+        if not state.waiting:
+            return max(slots, 0), "load"
+        least = max(self._b_min - here, 0 if here else 1)
+        if slots <= 0:
+            if held.reason != "memory" or not state.outranks():
+                return max(least, 0), None if held.reason == "load" else held.reason
+            slots = 1
+        if (
+            not sized
+            and split.share >= split.most
+            and slots >= state.waiting
+            and self._holds(state)
+        ):
+            return slots, "load"
+        by_chunk: Reason = "sla" if sized else "bound"
+        left, sharing = split.left(split.most), split.left(split.share)
+        if sharing <= 0 and not state.to_load:
+            return least, by_chunk
+        reserve, engine = held.reserve, self._engine
+        assert reserve is not None
+        taken = state.kv_used_tokens + sum(split.prompts)
+        free = engine.kv_tokens - taken - reserve.fixed - reserve.each * here
+        starts, stopped = 0, by_chunk
+        for before, (tokens, memory) in enumerate(waiting(slots)):  # as many as the chunk holds
+            if sharing <= 0 and before >= state.to_load:
+                break
+            free -= reserve.each + memory
+            if free < 0 and engine.kv_tokens:
+                # One that outranks a running request takes what is kept free for that one.
+                now = free + reserve.fixed + reserve.each * (here + 1)
+                if before or now < 0 or not state.outranks():
+                    stopped = "memory"
+                    break
+            if left > 0 or tokens <= split.long or before < state.to_load:
+                starts = before + 1
+            split.newcomers.append(tokens)
+            left -= min(tokens, split.most)
+            sharing -= min(tokens, split.share)
+        else:
+            # vLLM keeps those that wait in places of its own, too.
+            stopped = "load" if len(split.newcomers) < slots else held.reason
+        del split.newcomers[starts:]
+        return max(starts, least), stopped
+
+    def _holds(self, state: EngineState) -> bool:
+        """Whether memory holds all that are here, were each as long as any may be.
+
+        Then vLLM starts as many as the step's tokens hold, and none is looked at one by one.
+        """
+        engine = self._engine
+        if engine.max_model_len is None:
+            return False
+        each = engine.max_model_len + engine.block_tokens
+        most = (state.running + state.waiting) * each
+        return state.kv_used_tokens + most <= engine.kv_tokens
+
+
+class PromptSplit:
+    """The prompt tokens of a step among those in prefill, so that short ones get past long ones.
+
+    vLLM knows one bound for all prompts. It is as high as fills the chunk, with those that start.
+
+    Args:
+        prompts: tokens left of those that are half computed.
+        chunk: tokens for all of them.
+        most: of one prompt.
+        long: tokens; a prompt that has more left is long.
+        share: what a long one has of the chunk at least; ``most`` if none is long.
+    """
+
+    __slots__ = ("chunk", "long", "most", "newcomers", "prompts", "share")
+
+    def __init__(self, prompts: list[int], chunk: int, most: int, long: int, share: int) -> None:
+        self.prompts, self.chunk, self.most, self.long, self.share = (
+            prompts,
+            chunk,
+            most,
+            long,
+            share,
+        )
+        self.newcomers: list[int] = []
+
+    def left(self, longest: int) -> int:
+        """Tokens of the chunk that half-computed prompts leave, if each takes at most so many."""
+        return self.chunk - sum([min(tokens, longest) for tokens in self.prompts])
+
+    def longest(self) -> int:
+        """What one prompt may take: ``share`` at least, ``most`` at most."""
+        if self.share >= self.most:
+            return self.most
+        left, each = self.chunk, sorted(self.prompts + self.newcomers)
+        for index, tokens in enumerate(each):
+            larger = len(each) - index
+            if tokens * larger >= left:
+                return min(max(left // larger, self.share), self.most)
+            left -= tokens
+        return self.most
+
+
+def long_chunks(itl_ms: float | None, ttft_ms: float | None) -> int | None:
+    """A prompt is long that takes more chunks than this to itself; None: none is.
+
+    With a TTFT none is long that can be in time: side by side all would be late, where one after
+    the other most are not.
+    """
+    if itl_ms is None:
+        return None
+    return max(LONG_CHUNKS, int(min((ttft_ms or 0.0) / itl_ms, MOST_CHUNKS)))

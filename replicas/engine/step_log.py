@@ -1,0 +1,39 @@
+"""The rows of an engine's steps, kept until the controller has them."""
+
+from collections import deque
+from itertools import islice
+
+from controller.law.rows import KEPT, STARTS_KEPT, PackedRows, Row, pack
+from controller.records import StepSample
+
+
+class StepLog:
+    """The last rows of one engine, numbered from 0.
+
+    Attributes:
+        wanted: the number of the first row that the next report is to bring.
+    """
+
+    def __init__(self) -> None:
+        self._rows: deque[Row] = deque(maxlen=KEPT)
+        self._starts: deque[tuple[int, int]] = deque(maxlen=STARTS_KEPT)
+        self._next = self.wanted = 0
+
+    @property
+    def steps(self) -> int:
+        """How many there were since the engine started."""
+        return self._next
+
+    def add(self, sample: StepSample, planned_s: float) -> None:
+        """A step is done, for which so much was planned (0: nothing was)."""
+        self._rows.append((*sample.features, sample.duration_s, planned_s, *sample.by_class))
+        for tokens in sample.started:
+            self._starts.append((self._next, tokens))
+        self._next += 1
+
+    def packed(self) -> PackedRows:
+        """The rows that are wanted, or as many of the last as are kept."""
+        first = max(self.wanted, self._next - len(self._rows))
+        rows = list(islice(self._rows, len(self._rows) - (self._next - first), None))
+        starts = [number for one in self._starts if one[0] >= self.wanted for number in one]
+        return pack(first, rows, starts)

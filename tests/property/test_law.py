@@ -1,0 +1,319 @@
+"""The law, for whatever rows and reports: its limits, its model, the rows that it is sent."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.law.cap import by_latency, by_memory
+from controller.law.forecast import COUNT, Ahead, Forecast
+from controller.law.rows import KEPT, TOOK_S, PackedRows, RowHistory
+from controller.law.step_model import Fit, guess, predict_s
+from controller.law.target import LONGER, theta_s
+from controller.models.step_time import StepModel
+from controller.models.survival import BINS, Exposure, Survival, length_bin
+from controller.policies.adaptive import decide
+from controller.policies.base import Memory
+from controller.records import ClassSlo, StepSample
+from replicas.engine.step_log import StepLog
+from tests.builders import batching, engine, rows_of, seen
+from tests.property.strategies import MAX_RUNNING, configs, examples, reports, samples, tables
+
+D = 0.05
+
+
+def lengths_seen(tokens: list[int]) -> Exposure:
+    counts = np.bincount([length_bin(one) for one in tokens], minlength=BINS)
+    return Exposure.of_finished(counts)
+
+
+exposures = st.lists(st.integers(1, 5000), max_size=60).map(lengths_seen)
+
+
+def packed(exposure: Exposure) -> bytes:
+    return np.concatenate([exposure.ended, exposure.at_risk]).astype(np.float32).tobytes()
+
+
+@examples(1)
+@given(st.data())
+def test_limits_are_finite_and_inside_the_bounds_whatever_was_seen(data: st.DataObject) -> None:
+    config = data.draw(configs("adaptive"))
+    slos = tuple(
+        ClassSlo(itl_s, 99.0)
+        for itl_s in data.draw(st.lists(st.sampled_from([0.03, 0.1, math.inf]), max_size=3))
+    )
+    steps, memory = list[StepSample](), dict[str, Any]()
+    for seq in range(1, data.draw(st.integers(2, 5))):
+        steps += data.draw(st.lists(samples, max_size=40)) * data.draw(st.integers(1, 5))
+        with_classes = [replace(s, by_class=(s.decodes,) + (0,) * 2) for s in steps]
+        said = data.draw(reports())
+        decision, after = decide(
+            memory,
+            replace(
+                found := seen(
+                    config,
+                    rows=rows_of(with_classes if slos else steps),
+                    engine=engine(graph_tokens=data.draw(st.sampled_from([0, 512]))),
+                    slos=slos,
+                    batch=data.draw(tables(said.running)).astype(np.float32).tobytes(),
+                    queue=data.draw(tables(min(said.waiting, 64))).astype(np.float32).tobytes(),
+                    lengths_seen=packed(data.draw(exposures)),
+                    running=said.running,
+                    waiting=said.waiting,
+                    kv_used_tokens=said.kv_used_tokens,
+                    seq=seq,
+                ),
+                report=found.report,
+            ),
+        )
+        assert config.max_running.min <= decision.max_running <= config.upper_bound(MAX_RUNNING)
+        assert isinstance(decision.max_running, int)
+        assert decision.reserve is not None
+        assert math.isfinite(decision.reserve.fixed) and decision.reserve.each >= 0
+        assert math.isfinite(decision.reserve.each)
+        targets = [decision.target_s, decision.target_full_s]
+        promised = min((s.itl_s for s in slos), default=config.sla.itl_s or math.inf)
+        assert (decision.target_s is None) == math.isinf(promised)
+        for one in decision.by_class:
+            targets += [one.target_s or None, one.target_full_s or None]
+        assert all(s is None or 0 < s < math.inf for s in targets)
+        if decision.model:
+            assert all(0 <= cost < math.inf for cost in decision.model.costs)
+            assert 0 <= decision.model.tail_frac < math.inf
+        assert decision.late_anyway is None or 0 <= decision.late_anyway <= 1
+        wire = json.dumps(after)
+        assert len(wire) < 2000 and len(msgspec.msgpack.encode(after)) < 2000
+        memory = json.loads(wire)
+        if data.draw(st.booleans()):  # a report that did not arrive
+            steps = steps[: len(steps) // 2]
+
+
+@examples(0.5)
+@given(st.data(), st.integers(1, 3))
+def test_what_it_remembers_goes_on_in_another_process(data: st.DataObject, count: int) -> None:
+    config = data.draw(configs("adaptive"))
+    steps, here, there = list[StepSample](), dict[str, Any](), dict[str, Any]()
+    for seq in range(1, count + 1):
+        steps += data.draw(st.lists(samples, min_size=3, max_size=20))
+        facts = seen(config, rows=rows_of(steps), seq=seq, finished=5 * seq, preemptions=seq)
+        one, here = decide(here, facts)
+        other, there = decide(by_msgpack(there), facts)
+        assert one == other
+
+
+def by_msgpack(memory: Memory) -> Memory:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(memory))
+
+
+costs = st.builds(
+    StepModel,
+    c0=st.floats(0.002, 0.05),
+    c1=st.floats(1e-5, 1e-3),
+    c2=st.floats(1e-8, 1e-6),
+    c3=st.floats(1e-5, 1e-3),
+    c4=st.just(0.0),
+    sigma_s=st.just(0.0),
+    mixed_s=st.floats(0, 0.01),
+)
+
+
+ENGINES = {  # with the SLA that each is held to
+    "a card": (StepModel(0.006, 1e-5, 6e-8, 2e-5, 0.0, 0.0, mixed_s=0.002), 0.03),
+    "a large model": (StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0, mixed_s=0.004), 0.05),
+    "one core": (StepModel(0.025, 1e-3, 1e-7, 1.2e-3, 1e-7, 0.0, mixed_s=0.008), 0.11),
+    "prompts that cost much": (StepModel(0.007, 7e-5, 1e-7, 9e-4, 0.0, 0.0, mixed_s=0.008), 0.05),
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_model_of_a_linear_engine_predicts_it_to_a_hundredth(name: str, seed: int) -> None:
+    (model, itl_s), draw, steps = ENGINES[name], np.random.default_rng(seed), []
+    for _ in range(300):
+        decodes = int(draw.integers(1, 200))
+        kv, prompt = decodes * int(draw.integers(50, 2000)), int(draw.integers(-900, 900))
+        context = max(prompt, 0) * int(draw.integers(100, 4000))
+        took_s = model.predict_s(decodes, kv, max(prompt, 0), context)
+        steps.append(StepSample(decodes, kv, max(prompt, 0), context, took_s))
+    rows = seen_rows(steps)
+    fit = Fit(rows, guess(itl_s), 0.2, 0)
+    assert predict_s(fit.model, rows.table) == pytest.approx(rows.table[:, TOOK_S], rel=0.01)
+
+
+def seen_rows(steps: list[StepSample]) -> Any:
+    history = RowHistory()
+    history.add(rows_of(steps))
+    return history.rows
+
+
+@examples(0.5)
+@given(st.lists(samples, max_size=60), st.sampled_from([0, 256]))
+def test_no_cost_is_negative_or_infinite_whatever_steps_took(steps, graph):
+    fit = Fit(seen_rows(steps), guess(D), 0.2, graph)
+    assert all(0 <= cost < math.inf for cost in (*fit.model.costs, fit.model.eager_s))
+    assert all(map(math.isfinite, (*fit.stats.a, *fit.stats.b, fit.stats.n, fit.stats.tt)))
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("at", [1, 5, 24, 27, 150, 199])
+@pytest.mark.parametrize("stood_s", [5.0, 18.0])
+def test_one_step_that_stood_still_changes_no_cost(name: str, at: int, stood_s: float) -> None:
+    model, itl_s = ENGINES[name]
+    steps = [
+        StepSample(b, 100 * b, p, 0, model.predict_s(b, 100 * b, p, 0))
+        for b, p in ((1 + 37 * k % 100, 300 * (k % 3 == 0)) for k in range(200))
+    ]
+    usual = Fit(seen_rows(steps), guess(itl_s), 0.2, 0)
+    steps[at] = replace(steps[at], duration_s=stood_s)
+    found = Fit(seen_rows(steps), guess(itl_s), 0.2, 0)
+    rows = seen_rows(steps).table
+    assert predict_s(found.model, rows) == pytest.approx(predict_s(usual.model, rows), rel=0.05)
+
+
+times_s = st.floats(1e-3, 10.0)
+
+
+@given(times_s, times_s, st.floats(1.0, 3.0), times_s)
+def test_a_step_that_took_longer_has_to_be_planned_shorter(planned, took, longer, itl_s):
+    def theta(took_s: float) -> float:
+        return float(theta_s(np.array(planned), np.array(took_s), itl_s))
+
+    assert theta(took * longer) <= theta(took) * (1 + 1e-9) or theta(took) < 0
+    assert theta(took * longer) <= theta(took) + 1e-9
+    assert (theta(took) < planned) == (took > itl_s) or theta(took) == pytest.approx(planned)
+
+
+def ahead_of(data: st.DataObject, requests: int) -> tuple[Ahead, Ahead]:
+    forecast = Forecast(Survival(data.draw(exposures)))
+    one = data.draw(tables(1))
+    return forecast.of(data.draw(tables(requests))), forecast.of(one)
+
+
+@examples(0.5)
+@given(st.data(), costs, st.integers(1, 100), st.floats(0.001, 0.5), st.floats(1, 3))
+def test_more_time_lets_more_requests_run_and_one_more_is_late(data, model, here, limit_s, more):
+    running, newcomer = ahead_of(data, here)
+    k = by_latency(model, running, newcomer, limit_s)
+    assert by_latency(model, running, newcomer, limit_s * more) >= k
+    if math.isfinite(k):
+
+        def longest_s(count: float) -> float:
+            alive, held = (getattr(running, f) + count * getattr(newcomer, f) for f in FIELDS)
+            there = model.c1 * newcomer.alive + model.c2 * newcomer.mean > 1e-12
+            return float((model.c0 + model.c1 * alive + model.c2 * held)[there].max())
+
+        assert longest_s(k) == pytest.approx(limit_s, rel=1e-6)
+        assert longest_s(k + 1) > limit_s
+
+
+FIELDS = ("alive", "mean")
+
+
+@examples(0.5)
+@given(st.data(), st.integers(1, 60), st.floats(0, 3), st.floats(100, 1e6), st.floats(1, 3))
+def test_more_memory_holds_more_requests_and_where_none_fits_none_starts(
+    data, here, deviations, tokens, more
+):
+    running, newcomer = ahead_of(data, here)
+    k = by_memory(running, newcomer, tokens, deviations, 256)
+    assert -1 <= k <= 256
+    assert by_memory(running, newcomer, tokens * more, deviations, 256) >= k
+    assert by_memory(running, newcomer, tokens, deviations + 0.5, 256) <= k
+    if k < 0:
+        assert float((running.mean + deviations * np.sqrt(running.chance)).max()) > 0
+    else:
+        assert float((running.mean + k * newcomer.mean).max()) <= tokens * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("prompt", [100, 400, 2000])
+@pytest.mark.parametrize("every", [5, 25, 100])
+def test_no_step_is_planned_longer_than_ten_times_the_sla(prompt: int, every: int) -> None:
+    config, model = batching(policy="adaptive", sla={"itl_ms": 5}), SLOW_PROMPTS
+    steps, memory = [], dict[str, Any]()
+    for k in range(600):
+        tokens = prompt * (k % every == every // 2)
+        took_s = model.predict_s(1, 500, tokens, 0)
+        steps.append(StepSample(1, 500, tokens, 0, took_s, started=(tokens,) if tokens else ()))
+        if k % 100 == 99:
+            decision, memory = decide(memory, seen(config, rows=rows_of(steps)))
+            assert decision.target_s is not None and decision.target_full_s is not None
+            assert max(decision.target_s, decision.target_full_s) <= 0.005 * LONGER[-1] * (1 + 1e-9)
+
+
+SLOW_PROMPTS = StepModel(0.003, 1e-5, 0.0, 1e-4, 0.0, 0.0)
+
+
+@examples(1)
+@given(st.data())
+def test_the_rows_that_are_known_are_those_of_the_engine_and_each_once(data):
+    """Reports are lost, sent twice and overtaken; controllers and engines start anew."""
+    log, history = StepLog(), RowHistory()
+    sent: list[PackedRows] = []
+    life, started = 0, list[int]()
+    for _ in range(data.draw(st.integers(1, 25))):
+        event = data.draw(st.sampled_from("srrrrtoce"))
+        if event == "s":
+            for _ in range(data.draw(st.sampled_from([1, 7, 150, 450]))):
+                number = log.steps
+                log.add(step_of(life, number), 0.0)
+                started.append(number)
+        elif event == "e":  # the engine; the loop gives it a new history (seq goes back)
+            log, history, sent, started, life = StepLog(), RowHistory(), [], [], life + 1
+        elif event == "c":
+            history, sent = RowHistory(), []
+        elif event == "o" and sent:  # an older report again
+            history.add(data.draw(st.sampled_from(sent)))
+        else:
+            packed = log.packed()
+            sent.append(packed)
+            if event != "t":  # else it is lost
+                history.add(packed)
+                log.wanted = history.wanted
+        rows = history.rows
+        assert (np.diff(rows.numbers) > 0).all()
+        assert rows.table[:, 0].tolist() == [n % 200 for n in rows.numbers]
+        assert rows.table[:, TOOK_S] == pytest.approx([life + n / 1000 + 1 for n in rows.numbers])
+        assert len(rows) <= 2 * KEPT
+        assert len(rows.starts) <= min(len(started), 256)
+    for _ in range(2):
+        history.add(log.packed())
+        log.wanted = history.wanted
+    kept = min(log.steps, KEPT)
+    assert history.rows.numbers.tolist()[-kept:] == list(range(log.steps - kept, log.steps))[-kept:]
+    assert history.wanted == log.steps
+    assert history.rows.starts.tolist() == [float(n) for n in started[-256:]]
+
+
+def step_of(life: int, number: int) -> StepSample:
+    return StepSample(number % 200, 0, 1, 0, life + number / 1000 + 1, started=(number,))
+
+
+def test_an_engine_that_started_anew_is_known_by_its_rows_where_its_reports_are_not() -> None:
+    history, log = RowHistory(), StepLog()
+    for number in range(1000):
+        log.add(step_of(0, number), 0.0)
+        if number % 100 == 99:
+            history.add(log.packed())
+            log.wanted = history.wanted
+    anew = StepLog()
+    for number in range(5):
+        anew.add(step_of(1, number), 0.0)
+    history.add(anew.packed())
+    assert history.rows.numbers.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_forecast_counts_every_request_once() -> None:
+    forecast = Forecast(Survival(lengths_seen([100] * 50)))
+    table = np.array([[60.0, 10.0, 1000.0, 3.0], [200.0, 90.0, 5.0, 2.0]])
+    ahead = forecast.of(table)
+    assert ahead.alive[0] == pytest.approx(table[:, COUNT].sum(), rel=0.02)
+    assert ahead.alive[-1] < 0.2
+    assert (np.diff(ahead.alive) <= 1e-9).all()
+    none = forecast.of(table[:0])
+    assert not none.mean.any()
