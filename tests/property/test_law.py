@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.law.cap import by_latency, by_memory
+from controller.law.cap import SHARED_DEVIATIONS, by_latency, by_memory
 from controller.law.forecast import COUNT, Ahead, Forecast
 from controller.law.rows import KEPT, TOOK_S, PackedRows, RowHistory
-from controller.law.step_model import Fit, guess, predict_s
+from controller.law.step_model import GUESS_STEPS, Fit, guess, predict_s
 from controller.law.target import LONGER, theta_s
 from controller.models.step_time import StepModel
 from controller.models.survival import BINS, Exposure, Survival, length_bin
@@ -142,7 +142,7 @@ def test_the_model_of_a_linear_engine_predicts_it_to_a_hundredth(name: str, seed
         took_s = model.predict_s(decodes, kv, max(prompt, 0), context)
         steps.append(StepSample(decodes, kv, max(prompt, 0), context, took_s))
     rows = seen_rows(steps)
-    fit = Fit(rows, guess(itl_s), 0.2, 0)
+    fit = Fit(rows, guess(itl_s), GUESS_STEPS, 0)
     assert predict_s(fit.model, rows.table) == pytest.approx(rows.table[:, TOOK_S], rel=0.01)
 
 
@@ -155,7 +155,7 @@ def seen_rows(steps: list[StepSample]) -> Any:
 @examples(0.5)
 @given(st.lists(samples, max_size=60), st.sampled_from([0, 256]))
 def test_no_cost_is_negative_or_infinite_whatever_steps_took(steps, graph):
-    fit = Fit(seen_rows(steps), guess(D), 0.2, graph)
+    fit = Fit(seen_rows(steps), guess(D), GUESS_STEPS, graph)
     assert all(0 <= cost < math.inf for cost in (*fit.model.costs, fit.model.eager_s))
     assert all(map(math.isfinite, (*fit.stats.a, *fit.stats.b, fit.stats.n, fit.stats.tt)))
 
@@ -169,9 +169,9 @@ def test_one_step_that_stood_still_changes_no_cost(name: str, at: int, stood_s: 
         StepSample(b, 100 * b, p, 0, model.predict_s(b, 100 * b, p, 0))
         for b, p in ((1 + 37 * k % 100, 300 * (k % 3 == 0)) for k in range(200))
     ]
-    usual = Fit(seen_rows(steps), guess(itl_s), 0.2, 0)
+    usual = Fit(seen_rows(steps), guess(itl_s), GUESS_STEPS, 0)
     steps[at] = replace(steps[at], duration_s=stood_s)
-    found = Fit(seen_rows(steps), guess(itl_s), 0.2, 0)
+    found = Fit(seen_rows(steps), guess(itl_s), GUESS_STEPS, 0)
     rows = seen_rows(steps).table
     assert predict_s(found.model, rows) == pytest.approx(predict_s(usual.model, rows), rel=0.05)
 
@@ -216,19 +216,20 @@ FIELDS = ("alive", "mean")
 
 
 @examples(0.5)
-@given(st.data(), st.integers(1, 60), st.floats(0, 3), st.floats(100, 1e6), st.floats(1, 3))
-def test_more_memory_holds_more_requests_and_where_none_fits_none_starts(
-    data, here, deviations, tokens, more
-):
+@given(st.data(), st.integers(1, 60), st.floats(100, 1e6), st.floats(1, 3))
+def test_more_memory_holds_more_requests_and_one_more_does_not_fit(data, here, tokens, more):
     running, newcomer = ahead_of(data, here)
-    k = by_memory(running, newcomer, tokens, deviations, 256)
-    assert -1 <= k <= 256
-    assert by_memory(running, newcomer, tokens * more, deviations, 256) >= k
-    assert by_memory(running, newcomer, tokens, deviations + 0.5, 256) <= k
-    if k < 0:
-        assert float((running.mean + deviations * np.sqrt(running.chance)).max()) > 0
-    else:
-        assert float((running.mean + k * newcomer.mean).max()) <= tokens * (1 + 1e-9)
+    k = by_memory(running, newcomer, tokens, 256)
+    assert k <= by_memory(running, newcomer, tokens * more, 256) <= 256
+
+    def held(count: float) -> float:
+        both = (running.mean + count * newcomer.mean, running.error + count * newcomer.error)
+        return float((both[0] + SHARED_DEVIATIONS * both[1])[grows].max(initial=0.0))
+
+    grows = newcomer.mean > 1e-6
+    if k < 256:
+        assert held(k) == pytest.approx(tokens, rel=1e-6)
+        assert held(k + 1) > tokens
 
 
 @pytest.mark.parametrize("prompt", [100, 400, 2000])
