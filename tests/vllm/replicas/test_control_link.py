@@ -15,8 +15,8 @@ from controller import metrics
 from controller.config import BatchingConfig, parse_batching
 from controller.errors import ConfigError, ReportError
 from controller.fleet.actor import BatchController
+from controller.law.client_feedback import STEP, Gaps
 from controller.law.target import AIM
-from controller.models.client_feedback import STEP, Gaps
 from controller.models.step_time import StepModel
 from controller.records import EngineReport, to_wire
 from replicas.engine import channel

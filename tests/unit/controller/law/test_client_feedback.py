@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.law.target import AIM
-from controller.models.client_feedback import (
+from controller.law.client_feedback import (
     LEAST,
     MOST_EXCESS,
     NEW,
@@ -13,6 +12,7 @@ from controller.models.client_feedback import (
     ClientFeedback,
     Gaps,
 )
+from controller.law.target import AIM
 
 
 def test_what_came_since_is_a_difference_and_all_of_it_after_a_restart() -> None:
