@@ -1,7 +1,8 @@
 """What passes between the parts: frozen records of numbers, with units in the names.
 
-A report is the replica's whole recent memory, not a difference to the last one: one that is lost,
-late or sent twice changes nothing, and a controller that starts anew soon knows all (soft state).
+A report is the replica's whole recent memory, and rows of steps are sent until the controller has
+them: a report that is lost, late or sent twice changes nothing, and a controller that starts anew
+soon knows all (soft state).
 """
 
 import functools

@@ -10,11 +10,13 @@ from typing import Any, get_args
 
 from controller.config import BatchingConfig, Block
 from controller.models import histogram, survival
+from controller.policies.adaptive import _Remembered
 from controller.records import ROW_COLUMNS, BatchLimits, ReplicaReport
 from controller.version import RELEASE, VERSION, WIRE
 
 REPO = Path(__file__).parents[3]
-PINNED = 1, "6d0c5032"
+SENT = ReplicaReport, BatchLimits, BatchingConfig, _Remembered
+PINNED = 1, "884a1579"
 PACKED = ROW_COLUMNS, survival.EDGES, histogram.LOWEST_S, histogram.PER_DECADE, histogram.BINS
 
 
@@ -33,12 +35,12 @@ def _kinds(hint: Any) -> set[type]:
 
 
 def test_contract_another_form_of_the_wire_has_another_number() -> None:
-    kinds = set().union(*map(_kinds, (ReplicaReport, BatchLimits, BatchingConfig)))
+    kinds = set().union(*map(_kinds, SENT))
     fields = {kind.__name__: sorted(inspect.get_annotations(kind).items()) for kind in kinds}
     # Without modules: it does not matter where a class stands.
     form = re.sub(r"\b[a-z_]+\.(?=[A-Za-z_])", "", str(sorted(fields.items())))
     digest = hashlib.sha256(f"{form} {PACKED}".encode()).hexdigest()[:8]
     assert (WIRE, digest) == PINNED, (
-        "records, the batching block or packed tables changed: raise WIRE in controller/version.py"
+        "what passes between replicas and controller changed: raise WIRE in controller/version.py"
         f" by one, and set PINNED here to it and {digest!r}"
     )
