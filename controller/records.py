@@ -1,7 +1,8 @@
 """What passes between the parts: frozen records of numbers, with units in the names.
 
-A report is the replica's whole recent memory, not a difference to the last one: one that is lost,
-late or sent twice changes nothing, and a controller that starts anew soon knows all (soft state).
+A report is the replica's whole recent memory, and rows of steps are sent until the controller has
+them: a report that is lost, late or sent twice changes nothing, and a controller that starts anew
+soon knows all (soft state).
 """
 
 import functools
@@ -11,7 +12,6 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
-from controller.law.rows import PackedRows
 from controller.models.arrays import Floats
 from controller.models.histogram import LogHistogram
 from controller.models.lengths import LengthMoments
@@ -26,6 +26,9 @@ come may run."""
 
 YOUNG_STEPS, YOUNG_PERIOD_S = 64, 0.1
 """For its first steps an engine is reported of more often: until then its limits are a guess."""
+
+ROW_COLUMNS = 6
+"""Numbers of a step's row; then one for each class, its decodes."""
 
 Role = Literal["mixed", "prefill"]
 """What an engine that can do both does: all of its requests, prompts of others' among them; or
@@ -228,6 +231,23 @@ class Advised:
     starts_held: int = 0
     prompt_tokens: int = 0
     tokens_moved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """Rows of steps as they are sent (``controller.law.rows``).
+
+    Args:
+        first: number of the first row.
+        columns: of ``table``.
+        table: its numbers, row by row, float64 in the machine's order.
+        starts: numbers of rows and prompt tokens of the requests that started in them, in turns.
+    """
+
+    first: int = 0
+    columns: int = ROW_COLUMNS
+    table: bytes = b""
+    starts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

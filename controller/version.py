@@ -1,34 +1,22 @@
-"""Which code this is: replicas and controller work together only where it is the same.
+"""Which controller serves a replica: that of its release and of its form of the wire.
 
-``VERSION`` is the package's version and, as its local part, a digest of the source of
-``controller``, where both the records on the wire and all that is done with them stand.
+Another release may decide differently, so it starts a controller of its own.
 """
 
-import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from controller.errors import ReportError
 
 RELEASE = "0.2.0"  # as in pyproject.toml; a source tree shipped by Ray has no package metadata
-
-
-def digest(folder: Path) -> str:
-    """Eight hex digits that change with any module in or below ``folder``."""
-    whole = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        whole.update(f"{path.relative_to(folder).as_posix()}\0".encode())
-        whole.update(path.read_bytes())
-        whole.update(b"\0")
-    return whole.hexdigest()[:8]
-
-
-VERSION = f"{RELEASE}+{digest(Path(__file__).parent)}"
+# One more with each change of what a report, its batching block or limits look like on the wire, or
+# of what a policy remembers.
+WIRE = 1
+VERSION = f"{RELEASE}+{WIRE}"
 
 
 def check_version(report: Mapping[str, Any]) -> None:
-    """Refuse a report, in its wire form, that other code than this one made.
+    """Refuse a report, in its wire form, of another version.
 
     Raises:
         ReportError: naming both versions.

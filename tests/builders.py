@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from controller.config import BatchingConfig, parse_batching
-from controller.law.rows import PackedRows, RowHistory
+from controller.law.rows import RowHistory
 from controller.law.step_model import Fit, guess
 from controller.models.histogram import HistogramCounter, LogHistogram
 from controller.models.lengths import LengthMoments
@@ -19,6 +19,7 @@ from controller.records import (
     EngineLimits,
     EngineReport,
     EngineState,
+    PackedRows,
     RecentSteps,
     StepSample,
 )

@@ -74,8 +74,8 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
 }
 # What the models do not say of a key, or say in less.
 MORE = {
-    "batching.policy": "`adaptive` decides before every step, `static` is vLLM as it is, `paper` is"
-    " Algorithms 1 and 2 of arXiv 2503.05248",
+    "batching.policy": "`adaptive` goes by measured steps and lengths ([control.md](control.md)),"
+    " `static` is vLLM as it is, `paper` is Algorithms 1 and 2 of arXiv 2503.05248",
     "batching.sla.itl_ms": "none: only memory and bounds limit the batch, and nothing sizes steps",
     "batching.sla.ttft_ms": "requests that cannot meet it any more let others go first",
     "batching.max_running.min": "while fewer decode, a prompt gets a block of tokens in every step,"

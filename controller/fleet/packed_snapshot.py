@@ -10,8 +10,7 @@ from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any, get_type_hints
 
-from controller.law.rows import PackedRows
-from controller.records import BatchLimits, ReplicaReport
+from controller.records import BatchLimits, PackedRows, ReplicaReport
 
 # What people do not look at, and is as large as all the rest: what stands in its place.
 LEFT_OUT: dict[Any, dict[str, Any]] = {

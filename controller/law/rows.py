@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from controller.models.arrays import Bools, Floats, Ints
+from controller.records import ROW_COLUMNS, PackedRows
 
 KEPT = 400  # rows, and rows with prompt tokens: they tell 1% to a half
 STARTS_KEPT = 256  # prompts: one in fifty may be most of the work
-DECODES, KV, PREFILL, CONTEXT, TOOK_S, PLANNED_S = range(6)
-COLUMNS = 6  # then one a class, with its decodes
+DECODES, KV, PREFILL, CONTEXT, TOOK_S, PLANNED_S = range(ROW_COLUMNS)
 Row = tuple[float, ...]
 
 
@@ -25,14 +25,14 @@ class StepRows:
 
     Args:
         numbers: each row's, counted from the engine's start, shape (n,).
-        table: shape (n, COLUMNS + classes): decodes B, their KV tokens K, prompt tokens P, prompt
-            tokens x context X, seconds T, and the seconds that the limits of the step planned for
-            it (0: they planned none); then the decodes of each class.
+        table: shape (n, ROW_COLUMNS + classes): decodes B, their KV tokens K, prompt tokens P,
+            prompt tokens x context X, seconds T, and the seconds that the limits of the step
+            planned for it (0: they planned none); then the decodes of each class.
         starts: prompt tokens to compute of the requests that started last, shape (m,).
     """
 
     numbers: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    table: Floats = field(default_factory=lambda: np.zeros((0, COLUMNS)))
+    table: Floats = field(default_factory=lambda: np.zeros((0, ROW_COLUMNS)))
     starts: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
@@ -48,33 +48,16 @@ class StepRows:
 
     def of_class(self, index: int) -> Floats:
         """Decodes of one class in each row, shape (n,); rows older than the class have none."""
-        column = COLUMNS + index
+        column = ROW_COLUMNS + index
         if column >= self.table.shape[1]:
             return np.zeros(len(self))
         decodes: Floats = self.table[:, column]
         return decodes
 
 
-@dataclass(frozen=True, slots=True)
-class PackedRows:
-    """Rows as they are sent.
-
-    Args:
-        first: number of the first row.
-        columns: of ``table``.
-        table: its numbers, row by row, float64 in the machine's order.
-        starts: numbers of rows and prompt tokens of the requests that started in them, in turns.
-    """
-
-    first: int = 0
-    columns: int = COLUMNS
-    table: bytes = b""
-    starts: tuple[int, ...] = ()
-
-
 def pack(first: int, rows: Sequence[Row], starts: Sequence[int]) -> PackedRows:
     """Rows in a row, by number; a class that appeared among them is 0 before that."""
-    width = max(map(len, rows), default=COLUMNS)
+    width = max(map(len, rows), default=ROW_COLUMNS)
     table = np.zeros((len(rows), width))
     for index, row in enumerate(rows):
         table[index, : len(row)] = row

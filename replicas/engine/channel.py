@@ -91,7 +91,7 @@ async def exchange(
     the client, and the report is the first one's.
 
     Args:
-        itl_frac: the share of the SLA that steps may take (``controller.models.client_feedback``).
+        itl_frac: the share of the SLA that steps may take (``controller.law.client_feedback``).
 
     Raises:
         vllm's EngineDeadError: the engine process is gone.

@@ -3,8 +3,8 @@
 from collections import deque
 from itertools import islice
 
-from controller.law.rows import KEPT, STARTS_KEPT, PackedRows, Row, pack
-from controller.records import StepSample
+from controller.law.rows import KEPT, STARTS_KEPT, Row, pack
+from controller.records import PackedRows, StepSample
 
 
 class StepLog:

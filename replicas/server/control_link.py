@@ -14,7 +14,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.fleet.actor import get_controller
-from controller.models.client_feedback import ClientFeedback, Gaps
+from controller.law.client_feedback import ClientFeedback, Gaps
 from controller.records import (
     YOUNG_PERIOD_S,
     EngineReport,

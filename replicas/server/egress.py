@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from controller.models.client_feedback import LEAST, Gaps
+from controller.law.client_feedback import LEAST, Gaps
 from replicas.admission.asgi import App, Message, Receive, Send
 
 # Of a stream, and without a token: its end, an error, a comment that keeps the connection open.

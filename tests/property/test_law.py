@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from controller.law.cap import SHARED_DEVIATIONS, by_latency, by_memory
 from controller.law.forecast import COUNT, Ahead, Forecast
-from controller.law.rows import KEPT, TOOK_S, PackedRows, RowHistory
+from controller.law.rows import KEPT, TOOK_S, RowHistory
 from controller.law.step_model import GUESS_STEPS, Fit, guess, predict_s
 from controller.law.target import LONGER, theta_s
 from controller.models.step_time import StepModel
 from controller.models.survival import BINS, Exposure, Survival, length_bin
 from controller.policies.adaptive import decide
 from controller.policies.base import Memory
-from controller.records import ClassSlo, StepSample
+from controller.records import ClassSlo, PackedRows, StepSample
 from replicas.engine.step_log import StepLog
 from tests.builders import batching, engine, rows_of, seen
 from tests.property.strategies import MAX_RUNNING, configs, examples, reports, samples, tables

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pickle
 import re
 import shutil
 import subprocess
@@ -23,13 +24,14 @@ pytestmark = pytest.mark.cluster
 
 # A replica of other code: it starts or finds its controller, and exchanges once.
 REPLICA = """
-import json, sys
+import json, pickle, sys
 import ray
 from controller.fleet.actor import get_controller
 from controller.config import parse_batching
 from controller.version import VERSION
 
-address, ends_after_s, wire = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
+address, ends_after_s = sys.argv[1], float(sys.argv[2])
+wire = pickle.loads(bytes.fromhex(sys.argv[3]))
 ray.init(address=address, runtime_env={"working_dir": "."}, log_to_driver=False)
 controller = get_controller(ends_after_s)
 wire["version"] = VERSION
@@ -49,7 +51,13 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = folder / "controller" / "config.py"
     without = re.sub(r"    step_aside: .*?\n    \)\n", "", config.read_text(), flags=re.DOTALL)
     config.write_text(without)
+    rename_version(folder)
     return folder
+
+
+def rename_version(folder: Path) -> None:
+    version = folder / "controller" / "version.py"
+    version.write_text(version.read_text().replace('VERSION = f"', f'VERSION = f"{folder.name}-'))
 
 
 def exchange_of_earlier(
@@ -57,7 +65,7 @@ def exchange_of_earlier(
 ) -> tuple[str, bool, int, float, list[str]]:
     """Its version, whether it knows the key, its cap, since when its controller lives, and for
     which groups control was switched."""
-    wire = json.dumps(to_wire(report(seq=seq)))
+    wire = pickle.dumps(to_wire(report(seq=seq))).hex()
     done = subprocess.run(
         [sys.executable, "-c", REPLICA, address, str(ends_after_s), wire],
         cwd=folder,
@@ -90,7 +98,7 @@ async def test_a_controller_that_nobody_reports_to_any_more_ends_itself(cluster,
     last = earlier.parent / "last"
     shutil.copytree(earlier, last)
     ray.get(get_controller().switch.remote(False, "a group of another version"))
-    (last / "controller" / "errors.py").open("a").write("# another version\n")
+    rename_version(last)
     version, *_, switched = await asyncio.to_thread(
         exchange_of_earlier, last, cluster.gcs_address, 1, ends_after_s=2.0
     )

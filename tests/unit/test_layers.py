@@ -10,6 +10,7 @@ LAYERS = (
     "configs",
     "controller/models",
     "controller",
+    "controller/law",
     "controller/policies",
     "controller/fleet",
     "replicas/admission",

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from controller.errors import ReportError
-from controller.law.rows import PackedRows
 from controller.models.step_time import StepModel
 from controller.records import (
     BatchLimits,
@@ -18,6 +17,7 @@ from controller.records import (
     EngineLimits,
     EngineReport,
     LogHistogram,
+    PackedRows,
     RecentSteps,
     Reserve,
     StepLimits,

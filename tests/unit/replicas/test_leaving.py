@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.models.client_feedback import Gaps
+from controller.law.client_feedback import Gaps
 from replicas.server.egress import LeavingMiddleware, LeavingTokens, counted_items
 
 POST = {"type": "http", "method": "POST"}

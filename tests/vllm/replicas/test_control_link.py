@@ -15,8 +15,8 @@ from controller import metrics
 from controller.config import BatchingConfig, parse_batching
 from controller.errors import ConfigError, ReportError
 from controller.fleet.actor import BatchController
+from controller.law.client_feedback import STEP, Gaps
 from controller.law.target import AIM
-from controller.models.client_feedback import STEP, Gaps
 from controller.models.step_time import StepModel
 from controller.records import EngineReport, to_wire
 from replicas.engine import channel
@@ -476,15 +476,15 @@ BLOCKS = {
 async def test_what_is_late_on_its_way_out_changes_what_the_engine_is_held_to(
     link: Link, block: str, enforced: bool, on: bool, learns: bool
 ) -> None:
-    counts = iter([Gaps(), Gaps(1000, 100)])
-    last = Gaps(1000, 100)
+    last = Gaps(2000, 1100)
+    counts = iter([Gaps(), Gaps(1000, 1000), last])
     link.monkeypatch.setattr(LeavingTokens, "gaps", property(lambda _: next(counts, last)))
     link.block, link.leaving = BLOCKS[block], LeavingTokens(on=on)
     link.engine = [{**GOOD, "enforced": enforced}]
-    await link.run(4)
-    # Late where the engine counted no token: 9.15% too many, once.
+    await link.run(5)
+    # Late where the engine counted no token: at once all, as in a pause, and then 9.15% too many.
     once = 1 - STEP * (0.1 - AIM * 0.01) if learns else 1.0
-    assert link.held_to == pytest.approx([1.0, 1.0, once, once])
+    assert link.held_to == pytest.approx([1.0, 1.0, 1.0, once, once])
 
 
 async def test_gaps_of_an_engine_that_gave_its_itl_up_shorten_no_step_after(link: Link) -> None:

@@ -29,7 +29,7 @@ def block(**keys: Any) -> dict[str, Any]:
     return batching(**keys).model_dump()
 
 
-@pytest.mark.parametrize("version", ["0.0.9+00000000", None])
+@pytest.mark.parametrize("version", ["0.0.9+1", None])
 def test_a_report_of_other_code_is_refused_before_anything_is_read(version: str | None) -> None:
     controller = BatchController()
     with pytest.raises(ReportError) as refused:

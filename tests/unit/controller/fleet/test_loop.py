@@ -10,11 +10,10 @@ import pytest
 from controller.config import BatchingConfig
 from controller.errors import ConfigError, ReportError
 from controller.fleet.loop import ControlLoop
-from controller.law.rows import PackedRows
 from controller.models.survival import BINS, ENDS_KEPT, Exposure, length_bin
 from controller.policies import registry
 from controller.policies.base import Decision, Memory, Seen
-from controller.records import BatchLimits, RecentSteps, ReplicaReport, StepSample
+from controller.records import BatchLimits, PackedRows, RecentSteps, ReplicaReport, StepSample
 from controller.switch import Switch
 from tests.builders import (
     batching,

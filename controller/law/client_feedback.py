@@ -11,16 +11,13 @@ from typing import Self
 
 from controller.law.target import AIM
 
-# Share of the SLA that an exchange takes off, times the excess late share, which is clipped to
-# ``MOST_EXCESS``. An excess of 5% of late tokens is gone after half a minute, at two exchanges a
-# second.
+# Share of the SLA that an exchange takes off, times its excess late share: 5% of late tokens take
+# 6% off in half a minute, at two exchanges a second.
 STEP = 0.03
-# One pause of the host makes all tokens of an exchange late, and says little of the next.
-MOST_EXCESS = 0.25
 # No further down: what is late for another reason than the steps' lengths only costs throughput.
 LEAST = 0.85
-# Of a new exchange in the engine's own late share: half a minute of them. An exchange is ten steps
-# or so, and the larger of its share and of what is allowed would be more than either on average.
+# Of a new exchange in the late shares: half a minute of them. An exchange is ten steps or so, and
+# the larger of its share and of what is allowed would be more than either on average.
 NEW = 1 / 60
 
 
@@ -47,7 +44,8 @@ class ClientFeedback:
     """Turns late tokens at the server's end into the share of the SLA that steps are held to.
 
     Only what is late there and was not in the engine counts: pauses that hit both are the engine's
-    own to judge.
+    own to judge. An exchange takes something off only if too many were late before it already: one
+    pause of the host makes all tokens of an exchange late, and says little of the next.
 
     Args:
         percentile: of all gaps between tokens, this many % are to be within the SLA.
@@ -59,7 +57,7 @@ class ClientFeedback:
     def __init__(self, percentile: float) -> None:
         self._allowed_frac = AIM * (1 - percentile / 100)
         self._before: tuple[Gaps, Gaps] | None = None
-        self._engine_frac = 0.0
+        self._engine_frac = self._left_frac = 0.0
         self.itl_frac = 1.0
 
     def pass_over(self, engine: Gaps, left: Gaps) -> None:
@@ -75,7 +73,9 @@ class ClientFeedback:
         if in_engine.n:
             self._engine_frac += NEW * (in_engine.late_frac - self._engine_frac)
         if leaving.n:
-            excess = leaving.late_frac - max(self._engine_frac, self._allowed_frac)
-            excess = min(max(excess, -self._allowed_frac), MOST_EXCESS)
-            self.itl_frac = min(max(self.itl_frac - STEP * excess, LEAST), 1.0)
+            allowed = max(self._engine_frac, self._allowed_frac)
+            excess = leaving.late_frac - allowed
+            if excess < 0 or self._left_frac > allowed:
+                self.itl_frac = min(max(self.itl_frac - STEP * excess, LEAST), 1.0)
+            self._left_frac += NEW * (leaving.late_frac - self._left_frac)
         return self.itl_frac
