@@ -22,7 +22,6 @@ from controller.switch import Switch, Switches, is_on, merged, next_switch
 
 POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate
 FEW = 16  # replicas: of so many, who joins counts at once; 1,000 join within half a second
-KNOWN_ROWS = 100  # from which on an engine's model is one to tell changes of its speed by
 UNKNOWN_STEP_S = 0.05  # what a step is guessed to take without an SLA
 UNLIKE = 1.5  # replicas of one group differ by a few percent; a clock throttled halves the speed
 GONE_LEASES = 3  # a replica without a report for three leases is gone, not late
@@ -114,8 +113,7 @@ class ControlLoop:
         own = prior or guess(config.sla.itl_s or UNKNOWN_STEP_S)
         weight = PRIOR_STEPS if prior else GUESS_STEPS
         rows = member.history.rows
-        before = report.model if member.history.wanted >= KNOWN_ROWS else None
-        member.fit = Fit(rows, own, weight, report.engine.graph_tokens, before)
+        member.fit = Fit(rows, own, weight, report.engine.graph_tokens)
         joins_few = last is None and len(group.members) <= FEW
         if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
             self._forget_gone(now_s)

@@ -25,9 +25,9 @@ from controller.models.step_time import (
 FORGET = 0.995  # a row: the last 200 count, 10 s at 50 ms
 PRIOR_STEPS, GUESS_STEPS = 5.0, 0.02  # weight of the group's model, and of the guess
 TINY = 1e-6  # of a scaled step: a feature that was never seen keeps its prior
-CLIP, LEAST_RMSE = 2.5, 0.02  # residuals of log T are cut at so many RMSE: a pause tells nothing
-ROUNDS = 3
-SPEED_STEPS = 7  # whose median says how the engine's speed differs from the model's
+CLIP, CUTS, LEAST_RMSE = 2.5, 3, 0.02  # of residuals of log T: a pause tells nothing of noise
+ROUNDS, SPEED_ROUND = 6, 3  # of the fit; the one after which rows are taken at the usual speed
+SPEED_STEPS, EXCEPT = 7, 1  # the engine's speed is what these have in common, but for one
 FASTEST, SLOWEST = 1 / 3, 3.0  # bounds of that factor
 USUAL, NOISE = 1.2, 1.5  # no change of speed: up to a fifth, or 1.5 RMSE of log T
 # A step that took so many times what the others explain compiled a kernel, or another process was
@@ -77,16 +77,16 @@ def alone_s(model: StepModel, table: Floats) -> Floats:
 class Fit:
     """A step-time model with what it was made of.
 
-    An engine that another tenant or a lower clock slows down takes longer for all of a step. Such a
-    phase says nothing of what a decode or a prompt token costs beside another, so its rows are
-    taken at the usual speed: their factor is the median, over seven rows, of what they took over
-    what the model before says. The engine knows that factor by itself (``SpeedFactor``).
+    A phase in which all of a step takes longer (another tenant, a lower clock) says nothing of what
+    a decode or a prompt token costs beside another. So rows that differ most from the fit count
+    least, and once it stands those of a phase are taken at the usual speed: their factor is what
+    six of seven rows in a row have in common. The engine finds that factor by itself
+    (``SpeedFactor``).
 
     Args:
         rows: as they are; the first steps of an engine count for nothing.
         prior: the model of the group or a guess, weighed as ``prior_steps`` steps.
         graph: tokens of the largest step that CUDA graphs were captured for; 0: of none.
-        before: the model that the engine goes by; None: it is a guess.
 
     Attributes:
         model: the fit, at the usual speed.
@@ -97,14 +97,7 @@ class Fit:
         speeds: of each row, shape (n,).
     """
 
-    def __init__(
-        self,
-        rows: StepRows,
-        prior: StepModel,
-        prior_steps: float,
-        graph: int,
-        before: StepModel | None = None,
-    ) -> None:
+    def __init__(self, rows: StepRows, prior: StepModel, prior_steps: float, graph: int) -> None:
         table = rows.table
         features = _features(table)
         v = fitted_features(features)
@@ -115,37 +108,36 @@ class Fit:
         if graph:
             eager_s, launched = _launches(table, graph, prior)
         self.counted: Bools = (rows.numbers >= FIRST_STEPS) & (took_s > 0) & np.isfinite(took_s)
+        # One that takes far longer than the prior's shape explains would bend the first fit.
+        ratio = took_s / np.maximum(predict_s(prior, table), 1e-9)
+        self.counted &= ~_few(ratio > FAR * STRANGE * np.median(ratio) if len(table) else launched)
+        known = self.counted & ~launched
         self.usual = USUAL
         self.speeds: Floats = np.ones(len(table))
-        if before is not None and len(table) >= SPEED_STEPS:
-            ratio = np.log(np.maximum(took_s, 1e-9) / np.maximum(predict_s(before, table), 1e-9))
-            self.usual = max(USUAL, math.exp(NOISE * _rmse(ratio[self.counted])))
-            self.speeds = _speeds(ratio, self.usual)
-        self.speed = float(self.speeds[-1]) if len(table) else 1.0
-        at_usual_s = took_s / self.speeds
-        # One that takes far longer than the prior's shape explains would bend the first fit.
-        ratio_s = at_usual_s / np.maximum(predict_s(prior, table), 1e-9)
-        self.counted &= ~_few(
-            ratio_s > FAR * STRANGE * np.median(ratio_s) if len(table) else launched
-        )
-        known = self.counted & ~launched
-        cut_s = at_usual_s
-        for _ in range(ROUNDS):
+        trust, at_usual_s = np.ones(len(table)), took_s
+        for turn in range(ROUNDS):
             used = np.where(known, weight, 0.0)
-            n = float(used.sum())
-            a, b = v.T @ (v * used[:, None]), v.T @ (used * cut_s)
-            costs = _solved(a, b, n, prior, prior_steps)
+            each = used * trust
+            a, b = v.T @ (v * each[:, None]), v.T @ (each * at_usual_s)
+            costs = _solved(a, b, float(each.sum()), prior, prior_steps)
             predicted_s = np.maximum(features @ costs, 1e-9)
-            residual = np.log(np.maximum(at_usual_s, 1e-9) / predicted_s)
-            most = CLIP * max(_rmse(residual[known]), LEAST_RMSE)
-            cut_s = predicted_s * np.exp(np.clip(residual, -most, most))
-            strange = known & (residual > np.log(STRANGE))
-            if 0 < strange.sum() <= max(STRANGE_SHARE * len(table), 1):
-                self.counted, known = self.counted & ~strange, known & ~strange
-                cut_s = took_s  # what was cut was cut by a model with these in it
+            residual = np.log(np.maximum(took_s, 1e-9) / predicted_s)
+            strange = _few(known & (residual > math.log(STRANGE)))
+            self.counted, known = self.counted & ~strange, known & ~strange
+            if turn == SPEED_ROUND and len(table) >= SPEED_STEPS:
+                self.usual = max(USUAL, math.exp(NOISE * _rmse(residual[known])))
+                self.speeds = _speeds(residual, self.usual)
+                at_usual_s = took_s / self.speeds
+            off = np.abs(residual - np.log(self.speeds))
+            least = max(_deviation(off[known]), LEAST_RMSE)
+            trust = np.minimum(1.0, least / np.maximum(off, 1e-9))
+        self.speed = float(self.speeds[-1]) if len(table) else 1.0
         model = StepModel.of(costs.tolist(), prior.sigma_s)
         self.model = replace(model, graph_tokens=graph, eager_s=eager_s)
+        n = float(used.sum())
         level = float(used @ self.speeds) / n if n else 1.0
+        cut_s = predicted_s + trust * (at_usual_s - predicted_s)
+        a, b = v.T @ (v * used[:, None]), v.T @ (used * cut_s)
         tt = float(used @ (cut_s * cut_s)) * level**2
         self.stats = StepStats(tuple(a.ravel().tolist()), tuple((level * b).tolist()), n, tt)
 
@@ -157,12 +149,12 @@ def _few(strange: Bools) -> Bools:
 
 
 def _speeds(ratio: Floats, usual: float) -> Floats:
-    """The speed factor of each row: the median of its log ratio and its neighbours', if unusual."""
-    half = SPEED_STEPS // 2
-    padded = np.pad(ratio, half, mode="edge")
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, SPEED_STEPS), axis=1)
-    factor = np.exp(np.clip(middle, math.log(FASTEST), math.log(SLOWEST)))
-    speeds: Floats = np.where(np.abs(middle) > math.log(usual), factor, 1.0)
+    """The speed factor of each row, by the log ratios of it and its neighbours; 1 if usual."""
+    padded = np.pad(ratio, SPEED_STEPS // 2, mode="edge")
+    near = np.sort(np.lib.stride_tricks.sliding_window_view(padded, SPEED_STEPS), axis=1)
+    common = np.maximum(near[:, EXCEPT], 0.0) + np.minimum(near[:, -1 - EXCEPT], 0.0)
+    factor = np.exp(np.clip(common, math.log(FASTEST), math.log(SLOWEST)))
+    speeds: Floats = np.where(np.abs(common) > math.log(usual), factor, 1.0)
     return speeds
 
 
@@ -171,12 +163,15 @@ def _features(table: Floats) -> Floats:
     return np.column_stack([*columns, table[:, PREFILL] > 0]).astype(float)
 
 
+def _deviation(off: Floats) -> float:
+    """The standard deviation of what is off by so much, by its median."""
+    return 1.4826 * float(np.median(off)) if len(off) else 0.0
+
+
 def _rmse(residual: Floats) -> float:
     """Root mean square with what is beyond ``CLIP`` times it cut, found by iteration."""
-    if not len(residual):
-        return 0.0
-    rmse = 1.4826 * float(np.median(np.abs(residual)))
-    for _ in range(ROUNDS):
+    rmse = _deviation(np.abs(residual))
+    for _ in range(CUTS if len(residual) else 0):
         most = CLIP * max(rmse, LEAST_RMSE)
         rmse = float(np.sqrt(np.mean(np.clip(residual, -most, most) ** 2)))
     return rmse

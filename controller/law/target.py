@@ -81,12 +81,18 @@ class TargetSearch:
         model, mean: the step-time model of now, and its mean over five minutes.
         demand: prompts and decodes of the last minute.
         kv_per_decode: KV tokens of a decode, on average.
+        least_s: no shorter target is looked for, unless it is beyond D.
     """
 
     def __init__(
-        self, model: StepModel, mean: StepModel, demand: Demand, kv_per_decode: float
+        self,
+        model: StepModel,
+        mean: StepModel,
+        demand: Demand,
+        kv_per_decode: float,
+        least_s: float = 0.0,
     ) -> None:
-        self._demand = demand
+        self._demand, self._least_s = demand, least_s
         self._model = model
         self._work = PromptWork(model, demand, kv_per_decode)
         self._usual = PromptWork(mean, demand, kv_per_decode)
@@ -138,7 +144,8 @@ class TargetSearch:
             late = np.minimum((np.searchsorted(in_time, planned_s) + 1) / (n + 1), 1.0)
             return np.maximum(late - alone, 0.0)
 
-        inside_s = np.maximum(in_time[(QUANTILES * n).astype(int)], SHORTEST * itl_s)
+        least_s = min(max(self._least_s, SHORTEST * itl_s), itl_s)
+        inside_s = np.maximum(in_time[(QUANTILES * n).astype(int)], least_s)
         whole_s = self._work.whole_s(prompts)
         beyond = (whole_s > itl_s) & (whole_s <= itl_s * LONGER[-1])
         s = np.unique(np.concatenate([inside_s, itl_s * LONGER, whole_s[beyond]]))

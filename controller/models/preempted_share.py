@@ -9,7 +9,7 @@ long answer counts as several requests (``worth_of``): a preemption makes one ga
 many.
 """
 
-START, STEP, RANGE = 0.05, 0.01, (-0.5, 0.3)
+START, STEP, RANGE = -0.1, 0.02, (-0.5, 0.3)
 # Of the gaps that an SLA lets be late a tenth may be for preemptions, the others for long steps.
 TOKENS_EACH = 10
 MOST_CAUSES = 2  # of the preemptions of one period: many at once have one cause

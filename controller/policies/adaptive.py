@@ -24,6 +24,7 @@ from controller.policies.base import Decision, Memory, Seen
 from controller.records import ClassTarget, Reason, Reserve
 
 LONG_MEMORY_S = 300.0  # of the model's mean, by which requests may start as well
+PHASE_ROWS = 100
 NEWEST_ROWS = 64  # whose decodes say which promises hold now
 # Without an SLA: preempted requests for each answer that a preemption costs.
 PAYS, MOST_PREEMPTED = 0.05, 0.9
@@ -85,7 +86,9 @@ class _Law:
         self._kept, self._seen = kept, seen
         self._config, self._report = seen.config, seen.report
         self._model = seen.fit.model
-        self._now = scaled(self._model, seen.fit.speed)
+        # Limits come half a second later: a phase counts once most of the newest rows are in it.
+        speeds = seen.fit.speeds[-PHASE_ROWS:]
+        self._now = scaled(self._model, float(np.median(speeds)) if len(speeds) else 1.0)
         self._rows = seen.rows.where(seen.fit.counted)
         self._promises = self._promised()
 
@@ -201,7 +204,9 @@ class _Law:
         table = self._rows.after(MIN_STEPS).table
         prompts = table[(table[:, PREFILL] > 0) & (table[:, DECODES] > 0)]
         planned_s, took_s = self._planned_s(prompts), prompts[:, TOOK_S]
-        search = TargetSearch(self._model, self._mean, demand, self._kv_per_decode())
+        # Below what decodes alone took at most, prompts would wait for the batch to shrink.
+        least_s = self._model.mixed_s + float(alone_s(self._now, table[-KEPT:]).max(initial=0.0))
+        search = TargetSearch(self._now, self._mean, demand, self._kv_per_decode(), least_s)
         known = self._kept.row >= KNOWN_STEPS
         return {
             one: search.targets(

@@ -6,7 +6,7 @@ from the policy twice a second. Here they are made to fit the requests that are 
 
 from collections.abc import Callable, Iterable
 
-from controller.law.step_model import FASTEST, SLOWEST, SPEED_STEPS
+from controller.law.step_model import EXCEPT, FASTEST, SLOWEST, SPEED_STEPS
 from controller.models.step_time import StepModel
 from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
 
@@ -23,7 +23,7 @@ Waiting = Callable[[int], Iterable[tuple[int, int]]]
 
 
 class SpeedFactor:
-    """How much longer steps take than the model says: the median of the last seven.
+    """How much longer than the model says six of the last seven steps took.
 
     Attributes:
         value: the factor, 1 while the engine runs as the model says.
@@ -41,10 +41,11 @@ class SpeedFactor:
         ratios.append(took_s / predicted_s)
         if len(ratios) < SPEED_STEPS:
             return
-        middle = sorted(ratios)[SPEED_STEPS // 2]
+        each = sorted(ratios)
         del ratios[0]
-        noise = 1 / usual <= middle <= usual
-        self.value = 1.0 if noise else min(max(middle, FASTEST), SLOWEST)
+        common = max(each[EXCEPT], 1.0) * min(each[-1 - EXCEPT], 1.0)
+        noise = 1 / usual <= common <= usual
+        self.value = 1.0 if noise else min(max(common, FASTEST), SLOWEST)
 
 
 def prompt_room(
