@@ -16,7 +16,6 @@ from controller.fleet.loop import ControlLoop
 from controller.law.step_model import guess
 from controller.models.arrays import Floats, Ints
 from controller.models.step_time import MIN_STEPS
-from controller.models.survival import TYPICAL
 from controller.records import (
     YOUNG_PERIOD_S,
     YOUNG_STEPS,
@@ -334,13 +333,13 @@ class Governor:
         limits = BatchLimits(lease_s, cap, None, "start", enforce=on, generation=self.generation)
         if config.policy != "adaptive":
             return limits
-        # Nothing is known yet: D for a step, and room for answers of a usual length.
+        # Nothing is known yet: D for a step, and of memory no more is kept free than vLLM does.
         return replace(
             limits,
             target_s=itl_s,
             target_full_s=itl_s,
             model=None if itl_s is None else guess(itl_s),
-            reserve=Reserve(0.0, TYPICAL),
+            reserve=Reserve(),
         )
 
     def _take(self, limits: BatchLimits) -> None:
