@@ -8,7 +8,6 @@ nowhere.
 import hashlib
 import math
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from replicas.engine.hooks import hook
@@ -16,6 +15,7 @@ from replicas.engine.prefixes import prefix_hashes
 from replicas.engine.request_facts import ran_to_its_end, remotely_decoded
 
 MOST_REQUESTS = 20_000  # kept until they are drained
+CAPTURED = "a request that is captured"  # what fails, for a log
 Row = dict[str, Any]
 
 
@@ -64,21 +64,17 @@ class RequestRecorder:
 
     def _added(self, inner: Any) -> Any:
         def add_request(request: Any) -> None:
-            self._attempt(self._came, request)
+            self._scheduler.guard.attempt(CAPTURED, self._came, request)
             inner(request)
 
         return add_request
 
     def _freed(self, inner: Any) -> Any:
         def free_request(request: Any, *args: Any, **kwargs: Any) -> Any:
-            self._attempt(self._ended, request)
+            self._scheduler.guard.attempt(CAPTURED, self._ended, request)
             return inner(request, *args, **kwargs)
 
         return free_request
-
-    def _attempt(self, act: Callable[[Any], None], request: Any) -> None:
-        # In the middle of vLLM's own work, where an exception ends the engine.
-        self._scheduler.guard.attempt("a request that is captured", act, request)
 
     def _came(self, request: Any) -> None:
         if self._scheduler.now_s() - self._drained_s > self._undrained_s:

@@ -6,6 +6,7 @@ methods of a scheduler for as long as it records.
 """
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Literal
 
@@ -127,7 +128,7 @@ class Recorder:
         now_s = scheduler.now_s()
         for request in scheduler.running:
             self._starts(request, now_s)
-        self._note_decodes(now_s, among=dict.fromkeys(self._before_first, 0))
+        self._note_decodes(now_s, dict.fromkeys(self._before_first, 0))
         for request in in_order(scheduler):
             self._waits(request, now_s)
         arounds = (self._added, self._scheduled, self._updated, self._preempted, self._freed)
@@ -140,19 +141,14 @@ class Recorder:
     def _added(self, inner: Any) -> Any:
         def add_request(request: Any) -> None:
             inner(request)
-            if self.timeline.state(request.request_id) is None:
-                self._waits(request, self._scheduler.now_s())
+            self._attempt(self._came, request)
 
         return add_request
 
     def _scheduled(self, inner: Any) -> Any:
         def schedule(*args: Any, **kwargs: Any) -> Any:
             output = inner(*args, **kwargs)
-            now_s = self._scheduler.now_s()
-            begun = [new.req_id for new in output.scheduled_new_reqs]
-            for req_id in (*begun, *output.scheduled_cached_reqs.resumed_req_ids):
-                if (request := self._scheduler.requests.get(req_id)) is not None:
-                    self._starts(request, now_s)
+            self._attempt(self._begun, output)
             return output
 
         return schedule
@@ -161,27 +157,46 @@ class Recorder:
         def update_from_output(*args: Any, **kwargs: Any) -> Any:
             outputs = inner(*args, **kwargs)
             if self._before_first:
-                self._note_decodes(self._scheduler.now_s(), among=self._before_first)
+                self._attempt(self._note_decodes, self._scheduler.now_s(), self._before_first)
             return outputs
 
         return update_from_output
 
     def _preempted(self, inner: Any) -> Any:
         def preempt_request(request: Any, *args: Any, **kwargs: Any) -> Any:
-            self._before_first.pop(request.request_id, None)
-            now_s = self._scheduler.now_s()
-            self.timeline.enter(request.request_id, request.priority, "preempted", now_s)
+            self._attempt(self._stops, request)
             return inner(request, *args, **kwargs)
 
         return preempt_request
 
     def _freed(self, inner: Any) -> Any:
         def free_request(request: Any, *args: Any, **kwargs: Any) -> Any:
-            self._before_first.pop(request.request_id, None)
-            self.timeline.leave(request.request_id, self._scheduler.now_s())
+            self._attempt(self._leaves, request)
             return inner(request, *args, **kwargs)
 
         return free_request
+
+    def _attempt(self, act: Callable[..., None], *args: Any) -> None:
+        self._scheduler.guard.attempt("the timeline", act, *args)
+
+    def _came(self, request: Any) -> None:
+        if self.timeline.state(request.request_id) is None:
+            self._waits(request, self._scheduler.now_s())
+
+    def _begun(self, output: Any) -> None:
+        begun = [new.req_id for new in output.scheduled_new_reqs]
+        for req_id in (*begun, *output.scheduled_cached_reqs.resumed_req_ids):
+            if (request := self._scheduler.requests.get(req_id)) is not None:
+                self._starts(request, self._scheduler.now_s())
+
+    def _stops(self, request: Any) -> None:
+        self._before_first.pop(request.request_id, None)
+        now_s = self._scheduler.now_s()
+        self.timeline.enter(request.request_id, request.priority, "preempted", now_s)
+
+    def _leaves(self, request: Any) -> None:
+        self._before_first.pop(request.request_id, None)
+        self.timeline.leave(request.request_id, self._scheduler.now_s())
 
     def _waits(self, request: Any, now_s: float) -> None:
         state: State = "preempted" if request.num_output_tokens else "waiting"
