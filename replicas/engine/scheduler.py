@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -340,10 +339,11 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             return
         # Between outputs while busy: what a client sees as time between tokens.
         took_s = now_s - (self._last_output_s if self._was_busy else known.begun_s)
-        sample = replace(known.sample, duration_s=took_s)
+        sample = known.sample
+        sample.duration_s = took_s
         if self._classes.on:
-            by_class = self._classes.measured(done.num_scheduled_tokens, known.prefilled)
-            sample = replace(sample, by_class=by_class)
+            given = done.num_scheduled_tokens
+            sample.by_class = self._classes.measured(given, known.prefilled)
         for one, prefills in self._intervals.of(sample, len(known.prefilled), self._scheduled):
             late = self._classes.late(one) if self._classes.on else None
             self.guard.attempt("a step's measures", self.governor.after_step, one, prefills, late)
@@ -351,7 +351,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             started = sum(len(new.prompt_token_ids or ()) for new in done.scheduled_new_reqs)
             aside.observe(sample.prefill_tokens, sample.duration_s, started)
         self._last_output_s, self._was_busy = now_s, bool(self.running)
-        self._note_first_tokens(known.prefilled)
+        if known.prefilled:
+            self._note_first_tokens(known.prefilled)
         if self._lost:
             self._note_resumed(done, now_s)
 
