@@ -112,7 +112,11 @@ class BatchReader:
         """
         prefixes, block = self.prefixes, self._block_size
         in_flight = prefixes.in_flight(prefilling) if prefixes.enabled and prefilling else []
-        for request in islice(self._may_start(), n):
+        for request in may_start(self._scheduler):
+            if request.request_id in self._loading_ids:
+                continue  # a KV transfer, which is part of the batch already
+            if (n := n - 1) < 0:
+                return
             tokens = request.num_tokens
             computed = held = request.num_computed_tokens
             if not computed:

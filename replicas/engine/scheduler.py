@@ -136,9 +136,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def _note_scheduled(self, scheduled: SchedulerOutput) -> None:
         before, self._order = self._order, None
         as_they_stood(self.running, before)
-        self._counts.scheduled(scheduled, self.requests)
         known = Scheduled.of(scheduled, self.now_s())
         self._scheduled.append(known)
+        self._counts.scheduled(known, self.requests)
         if self._classes.on:
             self._classes.scheduled(scheduled.num_scheduled_tokens, self._counts.prefilling)
         if self._reader.prefixes.only or self.connector is not None:
@@ -346,7 +346,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             sample.by_class = self._classes.measured(given, known.prefilled)
         for one, prefills in self._intervals.of(sample, len(known.prefilled), self._scheduled):
             late = self._classes.late(one) if self._classes.on else None
-            self.guard.attempt("a step's measures", self.governor.after_step, one, prefills, late)
+            self.governor.after_step(one, prefills, late)
         if aside := self._aside:
             started = sum(len(new.prompt_token_ids or ()) for new in done.scheduled_new_reqs)
             aside.observe(sample.prefill_tokens, sample.duration_s, started)
