@@ -234,22 +234,19 @@ class Governor:
         """Count tokens written to KV memory beside what ``after_step`` sees of a step."""
         self._written += tokens
 
-    def after_step(
-        self, sample: StepSample, prefills: int, late: int | None = None, planned_s: float = 0.0
-    ) -> None:
+    def after_step(self, sample: StepSample, prefills: int, late: int | None = None) -> None:
         """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it.
 
         Args:
             late: tokens that came later than their class is promised; None: all have one SLA.
-            planned_s: what the limits planned for it.
         """
         self._written += sample.decodes + sample.prefill_tokens
-        took_s, limits = sample.duration_s, self._limits
+        took_s, limits, planned_s = sample.duration_s, self._limits, 0.0
         if not 0 <= took_s < math.inf:
             return
         if limits.model is not None:
             predicted_s, speed = limits.model.predict_s(*sample.features), self.limiter.speed
-            planned_s = planned_s or predicted_s * speed.value
+            planned_s = predicted_s * speed.value
             speed.observe(took_s, predicted_s, limits.usual_speed)
         self._steps.append((sample, prefills, late, planned_s if limits.enforce else 0.0))
 

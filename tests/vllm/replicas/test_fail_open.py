@@ -55,8 +55,7 @@ class Transferring(Loading):
 OURS = tuple(f"{ROOT / name}/" for name in ("controller", "replicas"))
 # What vLLM calls or waits for: the part of each that may fail is in a call of its own.
 ENTRIES = {"schedule", "update_from_output", "add_request", "_preempt_request", "_free_request"}
-ENTRIES |= {"asked", "allocated", "free_request", "preempt_request", "get_num_unfinished_requests"}
-ENTRIES |= {"attempt", "_attempt"}
+ENTRIES |= {"asked", "allocated", "call", "get_num_unfinished_requests", "attempt"}
 # A queue of ours stands in for vLLM's own: what vLLM asks of it cannot be done without.
 QUEUES = {queue_order.__file__, waiting_queues.__file__}
 CONNECTOR = {"kv_connector": "Remote", "kv_role": "kv_both"}
