@@ -343,13 +343,14 @@ class Governor:
         limits = BatchLimits(lease_s, cap, None, "start", enforce=on, generation=self.generation)
         if config.policy != "adaptive":
             return limits
-        # Nothing is known yet: D for a step, and of memory no more is kept free than vLLM does.
+        # Nothing is known yet. D is the target of a step. A preemption makes a token late: each
+        # request has room for as many tokens as steps of D fit into a lease. Without D none has.
         return replace(
             limits,
             target_s=itl_s,
             target_full_s=itl_s,
             model=None if itl_s is None else guess(itl_s),
-            reserve=Reserve(),
+            reserve=Reserve(0.0, 0.0 if itl_s is None else lease_s / itl_s),
         )
 
     def _take(self, limits: BatchLimits) -> None:
