@@ -38,9 +38,9 @@ Mode = Literal["leased", "fallback", "local"]
 """Who decides: the controller; the replica itself after its lease ran out; no controller exists."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepSample:
-    """One engine step.
+    """One engine step. Not frozen, for one is made in every step.
 
     Args:
         decodes: requests that decoded.

@@ -13,7 +13,8 @@ def duration_bin(duration_s: float) -> int:
     """The bin that counts ``duration_s``; the ends hold everything beyond them."""
     if duration_s <= LOWEST_S:
         return 0
-    return min(int(math.log10(duration_s / LOWEST_S) * PER_DECADE), BINS - 1)
+    index = int(math.log10(duration_s / LOWEST_S) * PER_DECADE)
+    return index if index < BINS else BINS - 1
 
 
 def lower_edge_s(index: int) -> float:

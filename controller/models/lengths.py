@@ -96,18 +96,22 @@ class LengthRing:
 
     def __init__(self, size: int = REQUESTS_KEPT) -> None:
         self._lengths: deque[tuple[int, int, int]] = deque()
+        self._new: deque[tuple[int, int, int]] = deque(maxlen=size)  # not in the sums yet
         self._size = size
         self._sums = [0] * 7
 
     def add(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> None:
-        self._lengths.append((input_tokens, output_tokens, cached_tokens))
-        self._count(input_tokens, output_tokens, cached_tokens, +1)
-        if len(self._lengths) > self._size:
-            self._count(*self._lengths.popleft(), -1)
+        self._new.append((input_tokens, output_tokens, cached_tokens))
 
     def _count(self, i: int, o: int, cached: int, sign: int) -> None:
         for k, value in enumerate((1, i, o, i * i, o * o, i * o, cached)):
             self._sums[k] += sign * value
 
     def moments(self) -> LengthMoments:
+        for one in self._new:
+            if len(self._lengths) == self._size:
+                self._count(*self._lengths.popleft(), -1)
+            self._lengths.append(one)
+            self._count(*one, +1)
+        self._new.clear()
         return LengthMoments(*self._sums)

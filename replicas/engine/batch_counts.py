@@ -7,8 +7,9 @@ error lasts one step: vLLM takes tokens back where drafts are rejected or blocks
 from collections.abc import Mapping
 from typing import Any
 
-from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
+
+from replicas.engine.intervals import Scheduled
 
 
 class BatchCounts:
@@ -23,23 +24,23 @@ class BatchCounts:
         self.prefilling: list[Request] = []
         self.kv_tokens = 0
 
-    def scheduled(self, done: SchedulerOutput, requests: Mapping[str, Request]) -> None:
-        """A step is scheduled: vLLM counts its tokens as computed."""
-        cached, new = done.scheduled_cached_reqs, done.scheduled_new_reqs
-        kv = sum(cached.num_computed_tokens) + done.total_num_scheduled_tokens
+    def scheduled(self, step: Scheduled, requests: Mapping[str, Request]) -> None:
+        """A step is scheduled: vLLM counts its tokens as computed.
+
+        Args:
+            requests: those that the engine knows, by id.
+        """
+        kv = step.sample.kv_tokens + step.sample.decodes
+        drafts = step.output.scheduled_spec_decode_tokens
         some = self.prefilling
-        if new or cached.resumed_req_ids:
-            kv += sum([one.num_computed_tokens for one in new])
-            ids = [one.req_id for one in new]
-            known = set(some)
-            ids += cached.resumed_req_ids
-            some = some + [r for one in ids if (r := requests[one]) not in known]
         if some:
             some = [r for r in some if r.is_prefill_chunk and r.request_id in requests]
-            given = done.num_scheduled_tokens
-            kv -= sum([r.num_computed_tokens for r in some if r.request_id in given])
-        if done.scheduled_spec_decode_tokens:
-            kv -= sum(map(len, done.scheduled_spec_decode_tokens.values()))
+        for req_id in step.prefilled:
+            request = requests[req_id]
+            if not request.is_prefill_chunk:
+                kv += request.num_computed_tokens - len(drafts.get(req_id, ()))
+            elif request not in some:
+                some = [*some, request]
         self.prefilling, self.kv_tokens = some, kv
 
     def leave(self, request: Request) -> None:

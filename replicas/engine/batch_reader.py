@@ -1,6 +1,6 @@
 """The batch of one engine as a report and the limiter ask for it: read off vLLM, never changed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -8,7 +8,6 @@ import numpy as np
 from vllm.v1.request import Request, RequestStatus
 
 from controller.models.arrays import Floats
-from replicas.engine.kv_holders import KvHolders
 from replicas.engine.load_slots import loads_by_request, take_slots
 from replicas.engine.prefix_sharing import PrefixSharing
 from replicas.engine.request_facts import remotely_prefilled
@@ -24,7 +23,6 @@ class BatchReader:
 
     Attributes:
         counts_loads: each KV transfer that begins in the step to come takes a slot of it.
-        holders: which requests hold which KV blocks.
         prefixes: which KV blocks they share.
     """
 
@@ -35,7 +33,8 @@ class BatchReader:
         transfer = scheduler.vllm_config.kv_transfer_config
         loads = transfer is not None and transfer.is_kv_consumer
         self.prefixes = PrefixSharing(manager, hash_tokens, loads=loads)
-        self.holders = KvHolders(manager)
+        managers = manager.coordinator.single_type_managers
+        self._blocks: Mapping[str, Any] = managers[0].req_to_blocks if managers else {}
         self._loads = loads
         # Of such a connector nothing comes for a request that does not say where from.
         kept = self.prefixes.enabled or not manager.enable_caching
@@ -50,10 +49,21 @@ class BatchReader:
         how many are to begin one."""
         if not self._loads:
             return 0, 0, 0
-        held = self.holders.others(running)
+        held = self.others(running)
         loading, ready = self._loading(held) if held else ([], 0)
         self._loading_ids = {r.request_id for r in loading}
         return len(loading), ready, self._to_begin() if self._by_request else 0
+
+    def others(self, running: Sequence[Request]) -> list[str]:
+        """Ids of the requests that hold KV blocks and do not run.
+
+        Their KV transfer goes on or they wait for their start, they are sessions that wait for
+        their next input, or have ended and a connector still reads their blocks.
+        """
+        if len(self._blocks) <= len(running):
+            return []  # the usual case, without a loop over requests
+        run = {r.request_id for r in running}
+        return [one for one in self._blocks if one not in run]
 
     def _to_begin(self) -> int:
         """How many that wait first have their KV transferred (``loads_first``)."""
@@ -112,7 +122,11 @@ class BatchReader:
         """
         prefixes, block = self.prefixes, self._block_size
         in_flight = prefixes.in_flight(prefilling) if prefixes.enabled and prefilling else []
-        for request in islice(self._may_start(), n):
+        for request in may_start(self._scheduler):
+            if request.request_id in self._loading_ids:
+                continue  # a KV transfer, which is part of the batch already
+            if (n := n - 1) < 0:
+                return
             tokens = request.num_tokens
             computed = held = request.num_computed_tokens
             if not computed:

@@ -53,7 +53,8 @@ class Guard:
                     self.errors,
                 )
             return False
-        self._fails_since_s.pop(what, None)
+        if self._fails_since_s:
+            self._fails_since_s.pop(what, None)
         return True
 
     def fails_for(self, what: str, seconds: float) -> bool:

@@ -16,7 +16,6 @@ from controller.fleet.loop import ControlLoop
 from controller.law.step_model import guess
 from controller.models.arrays import Floats, Ints
 from controller.models.step_time import MIN_STEPS
-from controller.models.survival import TYPICAL
 from controller.records import (
     YOUNG_PERIOD_S,
     YOUNG_STEPS,
@@ -104,6 +103,7 @@ class Governor:
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
         self._decoding = self._in_prefill = self._seq = self._arrivals = self._for_others = 0
         self._busy_s, self._shadow = 0.0, Shadow()
+        self._steps: list[tuple[StepSample, int, int | None, float]] = []  # not counted yet
         self._written = 0  # tokens to KV memory
         self._arrival_rate, self._busy_rate = Rate(now_s), Rate(now_s)
         self._finished = self._preemptions = 0
@@ -134,6 +134,7 @@ class Governor:
             ConfigError: the bounds do not fit the engine; nothing was changed.
         """
         config.upper_bound(self.engine.max_num_seqs)
+        self._count_steps()  # by what was promised
         if config != self.config:
             before = self._limits
             known = self._left.get(config)
@@ -233,31 +234,38 @@ class Governor:
         """Count tokens written to KV memory beside what ``after_step`` sees of a step."""
         self._written += tokens
 
-    def after_step(
-        self, sample: StepSample, prefills: int, late: int | None = None, planned_s: float = 0.0
-    ) -> None:
+    def after_step(self, sample: StepSample, prefills: int, late: int | None = None) -> None:
         """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it.
 
         Args:
             late: tokens that came later than their class is promised; None: all have one SLA.
-            planned_s: what the limits planned for it.
         """
         self._written += sample.decodes + sample.prefill_tokens
-        if not 0 <= sample.duration_s < math.inf:
+        took_s, limits, planned_s = sample.duration_s, self._limits, 0.0
+        if not 0 <= took_s < math.inf:
             return
+        if limits.model is not None:
+            predicted_s, speed = limits.model.predict_s(*sample.features), self.limiter.speed
+            planned_s = predicted_s * speed.value
+            speed.observe(took_s, predicted_s, limits.usual_speed)
+        self._steps.append((sample, prefills, late, planned_s if limits.enforce else 0.0))
+
+    def _count_steps(self) -> None:
+        """What is told of steps is made of them when it is asked for."""
+        steps, self._steps = self._steps, []
+        for one in steps:
+            self._guard.attempt("a step's measures", self._count_step, *one)
+
+    def _count_step(
+        self, sample: StepSample, prefills: int, late: int | None, planned_s: float
+    ) -> None:
         self._decoding, self._in_prefill = sample.decodes, prefills
         self._busy_s += sample.duration_s
         seen_s = sample.duration_s if sample.seen_s is None else sample.seen_s
         if sample.decodes:
             self._sums.add(sample, seen_s, self.engine.tokens_per_decode)
             self._latencies.gap(self._promised, seen_s, sample.decodes, late)
-        model = self._limits.model
-        if model is not None:
-            predicted_s = model.predict_s(*sample.features)
-            planned_s = planned_s or predicted_s * self.limiter.speed.value
-            usual = self._limits.usual_speed
-            self.limiter.speed.observe(sample.duration_s, predicted_s, usual)
-        self.log.add(sample, planned_s if self.enforced else 0.0)
+        self.log.add(sample, planned_s)
 
     def arrived(self, prompt_tokens: int | None = None, *, for_another: bool = False) -> None:
         """Count a request that came in, with its prompt where that is known.
@@ -307,6 +315,7 @@ class Governor:
         Limits for another configuration than the one that holds (``generation``) only switch.
         """
         self._ever_leased = True
+        self._count_steps()
         self._switches = merged(self._switches, limits.switches)
         if limits.generation == self.generation:
             self._take(limits)
@@ -334,13 +343,14 @@ class Governor:
         limits = BatchLimits(lease_s, cap, None, "start", enforce=on, generation=self.generation)
         if config.policy != "adaptive":
             return limits
-        # Nothing is known yet: D for a step, and room for answers of a usual length.
+        # Nothing is known yet. D is the target of a step. A preemption makes a token late: each
+        # request has room for as many tokens as steps of D fit into a lease. Without D none has.
         return replace(
             limits,
             target_s=itl_s,
             target_full_s=itl_s,
             model=None if itl_s is None else guess(itl_s),
-            reserve=Reserve(0.0, TYPICAL),
+            reserve=Reserve(0.0, 0.0 if itl_s is None else lease_s / itl_s),
         )
 
     def _take(self, limits: BatchLimits) -> None:
@@ -349,6 +359,7 @@ class Governor:
         self.log.wanted = limits.wanted_row
 
     def _decide_locally(self, state: EngineState, now_s: float, tables: Tables) -> None:
+        self._count_steps()
         # One period, like the controller's: the policies' constants are per exchange.
         young = 0 < self.log.steps < YOUNG_STEPS
         self._fallback_due_s = now_s + (YOUNG_PERIOD_S if young else self.config.period_s)
@@ -382,6 +393,7 @@ class Governor:
             generated: output tokens so far of those that run, shape (n,); None: not known.
             local: it is for the local fallback, which has a window of its own.
         """
+        self._count_steps()
         if state.running == 0:  # an idle engine takes no step that would show it
             self._decoding = self._in_prefill = 0
         self._seq += 1

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from replicas.engine.fail_open import Guard
+
 Around = Callable[[Any], Any]
 """Takes the method as it is and returns what stands in its place."""
 CHAINS = "brimful_hooks"
@@ -30,6 +32,34 @@ def hook(target: Any, arounds: Mapping[str, Around]) -> Callable[[], None]:
             delattr(target, CHAINS)
 
     return unhook
+
+
+def beside(
+    guard: Guard,
+    what: str,
+    before: Callable[[Any], None] | None = None,
+    after: Callable[[Any], None] | None = None,
+) -> Around:
+    """Code of ours around a method of vLLM's, which it never fails.
+
+    Args:
+        what: ours is, for a log.
+        before: takes the method's first argument.
+        after: takes what the method returned.
+    """
+
+    def around(inner: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if before is not None:
+                guard.attempt(what, before, args[0])
+            result = inner(*args, **kwargs)
+            if after is not None:
+                guard.attempt(what, after, result)
+            return result
+
+        return call
+
+    return around
 
 
 def take_back(target: Any, cls: type) -> None:

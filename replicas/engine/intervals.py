@@ -10,7 +10,7 @@ steps in a row each waits for the launch of the next, and the last one for that 
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vllm.v1.core.sched.output import SchedulerOutput
 
@@ -105,7 +105,6 @@ def _moved(row: list[Measured]) -> list[Measured]:
     if last.prefill_tokens <= first.prefill_tokens or first.duration_s <= last.duration_s:
         return row
     took_s = [last.duration_s, *(sample.duration_s for sample, _ in row[:-1])]
-    return [
-        (replace(sample, duration_s=s, seen_s=sample.seen_s or sample.duration_s), prefills)
-        for (sample, prefills), s in zip(row, took_s, strict=True)
-    ]
+    for (sample, _), s in zip(row, took_s, strict=True):
+        sample.seen_s, sample.duration_s = sample.seen_s or sample.duration_s, s
+    return row

@@ -1,58 +1,11 @@
-"""Whose KV blocks are whose: what is held by requests that do not run. Read, never changed."""
+"""How large KV memory is, and what a step reads of it. Read off vLLM, never changed."""
 
 import logging
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.metrics.perf import ExecutionContext, ModelMetrics
-from vllm.v1.request import Request
 
 logger = logging.getLogger(__name__)
-
-
-class KvHolders:
-    """KV memory that no running request accounts for.
-
-    Loads from another engine that are under way or wait for their start, sessions that wait for
-    their next input, and ended requests whose blocks a connector still reads.
-    """
-
-    def __init__(self, manager: KVCacheManager) -> None:
-        self._caching = manager.enable_caching
-        self._managers = [
-            (one.req_to_blocks, isinstance(group.kv_cache_spec, FullAttentionSpec))
-            for one, group in zip(
-                manager.coordinator.single_type_managers,
-                manager.kv_cache_config.kv_cache_groups,
-                strict=True,
-            )
-        ]
-
-    def others(self, running: Sequence[Request]) -> list[str]:
-        """Ids of the requests that hold blocks and do not run."""
-        if not self._managers or len(self._managers[0][0]) <= len(running):
-            return []  # the usual case, without a loop over requests
-        run = {r.request_id for r in running}
-        return [one for one in self._managers[0][0] if one not in run]
-
-    def held_by(self, others: Iterable[str]) -> int:
-        """Blocks that requests hold, by their ids, without those that anybody else uses too."""
-        return sum(
-            self._own(held.get(request_id, ()), whole)
-            for held, whole in self._managers
-            for request_id in others
-        )
-
-    def _own(self, blocks: Sequence[Any], whole: bool) -> int:
-        if not whole:  # windows and states leave holes: null blocks, which no request holds
-            return sum(not block.is_null and block.ref_cnt < 2 for block in blocks)
-        if not self._caching:
-            return len(blocks)
-        # Blocks are shared from the first on.
-        return len(blocks) - bisect_left(blocks, True, key=lambda block: block.ref_cnt < 2)
 
 
 def kv_tokens(scheduler: Any) -> int:

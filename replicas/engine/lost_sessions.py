@@ -10,6 +10,7 @@ from typing import Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import RequestStatus
 
+from replicas.engine.fail_open import Guard
 from replicas.engine.start_order import paused
 from replicas.engine.vllm_queues import all_waiting, waiting_count
 
@@ -17,10 +18,17 @@ from replicas.engine.vllm_queues import all_waiting, waiting_count
 class LostSessions(AsyncScheduler):
     """vLLM's scheduler, which does not take a lost session for one request less to run."""
 
+    guard: Guard
+
     def get_num_unfinished_requests(self) -> int:
-        if paused(self):
-            return super().get_num_unfinished_requests()
-        return len(self.running) + waiting_requests(self)
+        counted = [super().get_num_unfinished_requests()]
+        if self.num_waiting_for_streaming_input:
+            self.guard.attempt("requests that are left", self._count, counted)
+        return counted[-1]
+
+    def _count(self, counted: list[int]) -> None:
+        if not paused(self):
+            counted.append(len(self.running) + waiting_requests(self))
 
 
 def waiting_requests(scheduler: Any) -> int:

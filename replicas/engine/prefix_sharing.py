@@ -29,7 +29,6 @@ class PrefixSharing:
         enabled: it is known what is shared here.
         unknown: a prompt may begin with KV of which nothing is known before vLLM starts it.
         only: what a request begins with when it starts is of this engine's prefix cache.
-        several: there are several KV cache groups.
     """
 
     def __init__(self, manager: KVCacheManager, hash_tokens: int, *, loads: bool = False) -> None:
@@ -40,7 +39,7 @@ class PrefixSharing:
             k for k, one in enumerate(groups) if isinstance(one.kv_cache_spec, FullAttentionSpec)
         ]
         caches = bool(manager.enable_caching)
-        self.enabled, self.several = caches and bool(whole), len(groups) > 1
+        self.enabled = caches and bool(whole)
         self.unknown = loads or (caches and not whole)
         self.only = caches and not loads
         self._group, self._block_tokens = 0, hash_tokens
@@ -83,18 +82,12 @@ class PrefixSharing:
 
     def in_flight(self, running: Sequence[Request]) -> list[NextBlock]:
         """The block that each half-computed prompt is at."""
-        return [
-            block
-            for request in running
-            if request.num_computed_tokens < request.num_prompt_tokens
-            for block in self.next_block(request, request.num_computed_tokens)
-        ]
-
-    def next_block(self, request: Request, computed: int) -> list[NextBlock]:
-        """Which block it is at after so many tokens: none at the end of its prompt."""
-        index = computed // self._hash_tokens
-        hashes = request.block_hashes
-        return [(index, hashes[index])] if index < len(hashes) else []
+        found = []
+        for request in running:
+            index = request.num_computed_tokens // self._hash_tokens
+            if request.num_computed_tokens < request.num_prompt_tokens:
+                found += [(index, one) for one in request.block_hashes[index : index + 1]]
+        return found
 
     def follows(self, waiting: Request, in_flight: Sequence[NextBlock]) -> bool:
         """Whether a waiting request begins with one of these blocks, and so with all before it."""

@@ -130,15 +130,17 @@ class Lane:
     def reorder(self) -> None:
         """Before a step: late ones at the front step aside, and one of them may be put first."""
         stays, passed = self._aside.stays, []
-        while self._in_time and self._in_time[0] is not self._next_late:
-            if stays is not None and stays(self._in_time[0]):
-                passed.append(self._take())
-                continue
-            if not self._aside.late(self._in_time[0]):
-                break
-            self._late.append(self._take())
-        for request in reversed(passed):
-            self._go_first(request)
+        try:
+            while self._in_time and self._in_time[0] is not self._next_late:
+                if stays is not None and stays(self._in_time[0]):
+                    passed.append(self._take())
+                    continue
+                if not self._aside.late(self._in_time[0]):
+                    break
+                self._late.append(self._take())
+        finally:  # no error loses a request
+            for request in reversed(passed):
+                self._go_first(request)
         if self._next_late is None and self._late and self._turn_of(self._late[0]):
             self._next_late = self._late.popleft()
             self._go_first(self._next_late)

@@ -8,10 +8,10 @@ nowhere.
 import hashlib
 import math
 from collections import deque
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from replicas.engine.hooks import hook
+from replicas.engine.hooks import beside, hook
 from replicas.engine.prefixes import prefix_hashes
 from replicas.engine.request_facts import ran_to_its_end, remotely_decoded
 
@@ -39,7 +39,9 @@ class RequestRecorder:
         self._lost, self._fresh = 0, True
         self._open: dict[str, list[str]] = {}  # hashes by id, of those that came since it began
         self._drained_s = scheduler.now_s()
-        self._unhook = hook(scheduler, {"add_request": self._added, "_free_request": self._freed})
+        around = partial(beside, scheduler.guard, "a request that is captured")
+        methods = {"add_request": around(self._came), "_free_request": around(self._ended)}
+        self._unhook = hook(scheduler, methods)
 
     def drain(self) -> dict[str, Any]:
         """Those that ended since the last call.
@@ -61,24 +63,6 @@ class RequestRecorder:
         if self.recording:
             self.recording = False
             self._unhook()
-
-    def _added(self, inner: Any) -> Any:
-        def add_request(request: Any) -> None:
-            self._attempt(self._came, request)
-            inner(request)
-
-        return add_request
-
-    def _freed(self, inner: Any) -> Any:
-        def free_request(request: Any, *args: Any, **kwargs: Any) -> Any:
-            self._attempt(self._ended, request)
-            return inner(request, *args, **kwargs)
-
-        return free_request
-
-    def _attempt(self, act: Callable[[Any], None], request: Any) -> None:
-        # In the middle of vLLM's own work, where an exception ends the engine.
-        self._scheduler.guard.attempt("a request that is captured", act, request)
 
     def _came(self, request: Any) -> None:
         if self._scheduler.now_s() - self._drained_s > self._undrained_s:

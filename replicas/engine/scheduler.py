@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,9 +136,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def _note_scheduled(self, scheduled: SchedulerOutput) -> None:
         before, self._order = self._order, None
         as_they_stood(self.running, before)
-        self._counts.scheduled(scheduled, self.requests)
         known = Scheduled.of(scheduled, self.now_s())
         self._scheduled.append(known)
+        self._counts.scheduled(known, self.requests)
         if self._classes.on:
             self._classes.scheduled(scheduled.num_scheduled_tokens, self._counts.prefilling)
         if self._reader.prefixes.only or self.connector is not None:
@@ -340,18 +339,20 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             return
         # Between outputs while busy: what a client sees as time between tokens.
         took_s = now_s - (self._last_output_s if self._was_busy else known.begun_s)
-        sample = replace(known.sample, duration_s=took_s)
+        sample = known.sample
+        sample.duration_s = took_s
         if self._classes.on:
-            by_class = self._classes.measured(done.num_scheduled_tokens, known.prefilled)
-            sample = replace(sample, by_class=by_class)
+            given = done.num_scheduled_tokens
+            sample.by_class = self._classes.measured(given, known.prefilled)
         for one, prefills in self._intervals.of(sample, len(known.prefilled), self._scheduled):
             late = self._classes.late(one) if self._classes.on else None
-            self.guard.attempt("a step's measures", self.governor.after_step, one, prefills, late)
+            self.governor.after_step(one, prefills, late)
         if aside := self._aside:
             started = sum(len(new.prompt_token_ids or ()) for new in done.scheduled_new_reqs)
             aside.observe(sample.prefill_tokens, sample.duration_s, started)
         self._last_output_s, self._was_busy = now_s, bool(self.running)
-        self._note_first_tokens(known.prefilled)
+        if known.prefilled:
+            self._note_first_tokens(known.prefilled)
         if self._lost:
             self._note_resumed(done, now_s)
 

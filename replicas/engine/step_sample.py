@@ -16,24 +16,24 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
     drafts = done.scheduled_spec_decode_tokens
     if drafts:
         given = {req_id: n - len(drafts.get(req_id, ())) for req_id, n in given.items()}
-    decodes, kv = len(cached.req_ids), sum(cached.num_computed_tokens)
-    new = [(r.req_id, given[r.req_id], r.num_computed_tokens) for r in done.scheduled_new_reqs]
-    prefills = _prefills_of_known(done, given, sum([tokens for _, tokens, _ in new]))
-    decodes -= len(prefills)
-    for _, _, computed in prefills:
-        kv -= computed
-    prefills += new
-    tokens = context = 0
-    for _, chunk, computed in prefills:
+    kv, tokens, context = sum(cached.num_computed_tokens), 0, 0
+    ids, started = [], []
+    for new in done.scheduled_new_reqs:
+        chunk, computed, left = given[new.req_id], new.num_computed_tokens, _to_compute(new)
+        ids.append(new.req_id)
         tokens += chunk
         context += chunk * computed + chunk * chunk // 2
-    # One whose KV was loaded but for its last token is no prompt that was computed here.
-    left = [(r, _to_compute(r)) for r in done.scheduled_new_reqs]
-    started = tuple(tokens for r, tokens in left if tokens > 1 or not r.num_computed_tokens)
-    return (
-        StepSample(decodes, kv, tokens, context, duration_s, started=started),
-        [req_id for req_id, _, _ in prefills],
-    )
+        # One whose KV was loaded but for its last token is no prompt that was computed here.
+        if left > 1 or not computed:
+            started.append(left)
+    known = _prefills_of_known(done, given, tokens)
+    for req_id, chunk, computed in known:
+        ids.append(req_id)
+        kv -= computed
+        tokens += chunk
+        context += chunk * computed + chunk * chunk // 2
+    decodes = len(cached.req_ids) - len(known)
+    return StepSample(decodes, kv, tokens, context, duration_s, started=tuple(started)), ids
 
 
 def _to_compute(new: NewRequestData) -> int:
@@ -54,11 +54,13 @@ def _prefills_of_known(
     cached, drafts = done.scheduled_cached_reqs, done.scheduled_spec_decode_tokens
     ids, computed, outputs = cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens
     prompts, index = [], -1
+    others = done.total_num_scheduled_tokens - new_tokens
+    if drafts:
+        others -= sum(map(len, drafts.values()))
     for _ in range(outputs.count(0)):  # few among hundreds: not each is looked at
         index = outputs.index(0, index + 1)
         prompts.append((ids[index], given[ids[index]], computed[index]))
-    total = done.total_num_scheduled_tokens - sum(map(len, drafts.values()))
-    others = total - new_tokens - sum([n for _, n, _ in prompts])
+        others -= given[ids[index]]
     if others == len(ids) - len(prompts):
         return prompts  # the usual step: one token each
     return [

@@ -6,10 +6,11 @@ methods of a scheduler for as long as it records.
 """
 
 from collections import deque
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Literal
 
-from replicas.engine.hooks import hook
+from replicas.engine.hooks import beside, hook
 from replicas.engine.vllm_queues import in_order
 
 State = Literal["waiting", "prefill", "decode", "preempted"]
@@ -20,7 +21,6 @@ the state, its row (from 0 a slot; from -1 down one that waits), from and until,
 MOST_BARS = 4000  # that are kept until they are asked for; older ones are lost
 MOST_WAITING = 64  # rows for those that wait; the others are counted
 ID_CHARACTERS = 8
-HOOKED = ("add_request", "schedule", "update_from_output", "_preempt_request", "_free_request")
 
 
 class Rows:
@@ -127,61 +127,47 @@ class Recorder:
         now_s = scheduler.now_s()
         for request in scheduler.running:
             self._starts(request, now_s)
-        self._note_decodes(now_s, among=dict.fromkeys(self._before_first, 0))
+        self._note_decodes(now_s, dict.fromkeys(self._before_first, 0))
         for request in in_order(scheduler):
             self._waits(request, now_s)
-        arounds = (self._added, self._scheduled, self._updated, self._preempted, self._freed)
-        self.stop = hook(scheduler, dict(zip(HOOKED, arounds, strict=True)))
+        around = partial(beside, scheduler.guard, "the timeline")
+        self.stop = hook(
+            scheduler,
+            {
+                "add_request": around(self._comes),
+                "schedule": around(after=self._begun),
+                "update_from_output": around(after=self._updated),
+                "_preempt_request": around(self._stops),
+                "_free_request": around(self._leaves),
+            },
+        )
 
     def drain(self) -> dict[str, Any]:
         """``Timeline.drain``."""
         return self.timeline.drain(self._scheduler.now_s())
 
-    def _added(self, inner: Any) -> Any:
-        def add_request(request: Any) -> None:
-            inner(request)
-            if self.timeline.state(request.request_id) is None:
-                self._waits(request, self._scheduler.now_s())
+    def _comes(self, request: Any) -> None:
+        if self.timeline.state(request.request_id) is None:  # else: more input for one that is here
+            self._waits(request, self._scheduler.now_s())
 
-        return add_request
+    def _updated(self, outputs: Any) -> None:
+        if self._before_first:
+            self._note_decodes(self._scheduler.now_s(), self._before_first)
 
-    def _scheduled(self, inner: Any) -> Any:
-        def schedule(*args: Any, **kwargs: Any) -> Any:
-            output = inner(*args, **kwargs)
-            now_s = self._scheduler.now_s()
-            begun = [new.req_id for new in output.scheduled_new_reqs]
-            for req_id in (*begun, *output.scheduled_cached_reqs.resumed_req_ids):
-                if (request := self._scheduler.requests.get(req_id)) is not None:
-                    self._starts(request, now_s)
-            return output
+    def _begun(self, output: Any) -> None:
+        begun = [new.req_id for new in output.scheduled_new_reqs]
+        for req_id in (*begun, *output.scheduled_cached_reqs.resumed_req_ids):
+            if (request := self._scheduler.requests.get(req_id)) is not None:
+                self._starts(request, self._scheduler.now_s())
 
-        return schedule
+    def _stops(self, request: Any) -> None:
+        self._before_first.pop(request.request_id, None)
+        now_s = self._scheduler.now_s()
+        self.timeline.enter(request.request_id, request.priority, "preempted", now_s)
 
-    def _updated(self, inner: Any) -> Any:
-        def update_from_output(*args: Any, **kwargs: Any) -> Any:
-            outputs = inner(*args, **kwargs)
-            if self._before_first:
-                self._note_decodes(self._scheduler.now_s(), among=self._before_first)
-            return outputs
-
-        return update_from_output
-
-    def _preempted(self, inner: Any) -> Any:
-        def preempt_request(request: Any, *args: Any, **kwargs: Any) -> Any:
-            self._before_first.pop(request.request_id, None)
-            now_s = self._scheduler.now_s()
-            self.timeline.enter(request.request_id, request.priority, "preempted", now_s)
-            return inner(request, *args, **kwargs)
-
-        return preempt_request
-
-    def _freed(self, inner: Any) -> Any:
-        def free_request(request: Any, *args: Any, **kwargs: Any) -> Any:
-            self._before_first.pop(request.request_id, None)
-            self.timeline.leave(request.request_id, self._scheduler.now_s())
-            return inner(request, *args, **kwargs)
-
-        return free_request
+    def _leaves(self, request: Any) -> None:
+        self._before_first.pop(request.request_id, None)
+        self.timeline.leave(request.request_id, self._scheduler.now_s())
 
     def _waits(self, request: Any, now_s: float) -> None:
         state: State = "preempted" if request.num_output_tokens else "waiting"

@@ -36,7 +36,7 @@ class _Lanes(RequestQueue):
 
     def reorder(self) -> None:
         """Before a step: late requests at the front step aside."""
-        if self:
+        if len(self):
             self._first().reorder()
 
     @abstractmethod

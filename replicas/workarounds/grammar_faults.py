@@ -7,7 +7,6 @@ mend (docs/upstream/vllm-grammar-errors.md). The reason goes to the frontend as 
 which vLLM leaves empty there; ``replicas.workarounds.grammar_answers`` makes a 400 of it.
 """
 
-import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,11 +20,10 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from controller.models.arrays import Bools
-
-logger = logging.getLogger(__name__)
-
+from replicas.engine.fail_open import Guard
 
 FAULT = "brimful-grammar: "  # what a reason begins with
+FAILED = "a grammar's fault"  # what fails, for a log
 MOST_SHOWN = 120  # characters of what a compiler says: it repeats the grammar
 OWN_MASKS = ("allowed_token_ids", "bad_words", "min_tokens")
 
@@ -39,31 +37,33 @@ class GrammarFaults(AsyncScheduler):
     """
 
     reports_grammar_errors = False
+    guard: Guard
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         # Not in vLLM 0.25.
         failed = self.reports_grammar_errors and getattr(self, "grammar_compile_error_reqs", None)
-        why = {i: _not_compiled(self.requests.get(i)) for i in failed} if failed else {}
+        why: dict[str, str] = {}
+        if failed:
+            self.guard.attempt(FAILED, self._note_not_compiled, failed, why)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         if why:
-            _tell(outputs.values(), why)
+            self.guard.attempt(FAILED, _tell, outputs.values(), why)
         return outputs
+
+    def _note_not_compiled(self, failed: Iterable[str], why: dict[str, str]) -> None:
+        why.update({req_id: _not_compiled(self.requests.get(req_id)) for req_id in failed})
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         # vLLM copies the stop reason into the request's last output after this.
         failed = self.reports_grammar_errors and request.status == RequestStatus.FINISHED_ERROR
         if failed and request.use_structured_output:
-            request.stop_reason = self._why(request)
+            self.guard.attempt(FAILED, self._note_rejected, request)
         return super()._free_request(request, *args, **kwargs)
 
-    def _why(self, request: Request) -> str | None:
-        try:
-            return self._rejected(request)
-        except Exception:  # a reason is no reason to end the engine
-            logger.exception("Why a grammar's request ended is not known")
-            return None
+    def _note_rejected(self, request: Request) -> None:
+        request.stop_reason = self._rejected(request)
 
     def _rejected(self, request: Request) -> str | None:
         """Why no token could be right; None: the grammar had some, so it is not the client's."""

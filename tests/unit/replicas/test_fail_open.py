@@ -154,7 +154,8 @@ def test_the_log_has_each_kind_of_error_once_a_minute(monkeypatch, caplog):
     monkeypatch.setattr(g.log, "add", raises)
     for second in range(seconds):
         g.before_step(state(), float(second))
-        assert not g._guard.attempt("a step's measures", g.after_step, sample(), 0)
+        g.after_step(sample(), 0)
+        g.report(state(), float(second), "r", "g")
     said = [r for r in caplog.records if r.levelno == logging.ERROR]
     for kind in ("the limits of a step", "a step's measures"):
         first, last = (r for r in said if kind in r.getMessage())
@@ -166,7 +167,7 @@ def test_the_log_has_each_kind_of_error_once_a_minute(monkeypatch, caplog):
 def test_a_step_that_has_no_row_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     g = governor()
     monkeypatch.setattr(g.log, "add", raises)
-    assert not g._guard.attempt("a count", g.after_step, sample(decodes=4), 0)
+    g.after_step(sample(decodes=4), 0)
     said = g.report(state(), 1.0, "r", "g")
     assert (said.itl.n, said.recent.steps, said.own_errors) == (4, 1, 1)
 

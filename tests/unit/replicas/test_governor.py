@@ -13,6 +13,8 @@ from controller.errors import ConfigError
 from controller.law.rows import PLANNED_S, RowHistory
 from controller.models.step_time import StepModel
 from controller.records import (
+    YOUNG_PERIOD_S,
+    YOUNG_STEPS,
     BatchLimits,
     BoundSteps,
     EngineReport,
@@ -206,11 +208,21 @@ def test_without_a_controller_a_replica_decides_alone_and_follows_one_that_appea
 def test_alone_it_decides_once_a_period_not_once_a_step() -> None:
     g = governor(SLA, leased=False)
     caps = []
+    work(g, 100, 0.06, steps=YOUNG_STEPS)
     for now_s, batch in ((0.0, 100), (0.1, 80), (0.49, 40), (0.5, 30), (0.6, 30)):
         work(g, batch, 0.06)
         caps.append(g.before_step(state(running=0), now_s).max_running)
     # Too slow twice: (1 + 100) / 2, then (1 + mean of 80, 40 and 30) / 2.
     assert caps == [50, 50, 50, 25, 25]
+
+
+def test_alone_its_first_decisions_come_sooner() -> None:
+    g = governor(SLA, leased=False)
+    caps = []
+    for now_s, batch in ((0.0, 100), (YOUNG_PERIOD_S / 2, 80), (YOUNG_PERIOD_S, 40)):
+        work(g, batch, 0.06)
+        caps.append(g.before_step(state(running=0), now_s).max_running)
+    assert caps == [50, 50, 30]
 
 
 def test_the_first_fallback_window_begins_with_the_last_limits() -> None:

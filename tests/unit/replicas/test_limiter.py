@@ -200,11 +200,11 @@ def test_the_first_that_waits_for_memory_is_the_first_that_does_not_fit(
         return taken + fixed + each * (state.running + n) <= kv_tokens
 
     chunk = 2048 - decodes - left
-    begin = sum(sum(queue[:n]) < chunk for n in range(len(queue)))
+    begin = in_chunk = sum(sum(queue[:n]) < chunk for n in range(len(queue)))
     while begin and not fits(begin):
         begin -= 1
     assert starts == begin or (begin > starts and not fits(starts + 1))
-    assert (step.reason == "memory") == (starts < len(queue) and not fits(starts + 1))
+    assert (step.reason == "memory") == (starts < in_chunk and not fits(starts + 1))
 
 
 def test_kv_transfers_that_begin_need_no_chunk_but_a_token() -> None:

@@ -31,7 +31,9 @@ def test_where_an_image_begins_the_prefix_ends() -> None:
 
 def test_the_key_is_too_long_to_be_guessed_and_another_for_each_capture() -> None:
     def key(owner: str) -> bytes:
-        scheduler: Any = SimpleNamespace(now_s=time.time, add_request=id, _free_request=id)
+        scheduler: Any = SimpleNamespace(
+            now_s=time.time, guard=None, add_request=id, _free_request=id
+        )
         return RequestRecorder(scheduler, owner)._key
 
     assert len(key("a")) == 32

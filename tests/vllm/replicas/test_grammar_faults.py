@@ -84,6 +84,9 @@ def test_a_reason_that_cannot_be_found_ends_no_engine(llm, monkeypatch):
         raise RuntimeError("GrammarMatcher has terminated")
 
     monkeypatch.setattr(GrammarFaults, "_rejected", fails)
+    # As in production: errors end a replay, and a test.
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    monkeypatch.setattr(scheduler.guard, "_fatal", False)
     output = ended(llm, WORDS, allowed_token_ids=[5, 6])
     assert (output.finish_reason, output.stop_reason) == ("error", None)
     assert ended(llm, WORDS).finish_reason == "stop"

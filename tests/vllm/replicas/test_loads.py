@@ -56,7 +56,7 @@ class Loading(Rig):
         known = self.scheduler.requests
         others = [
             one
-            for one in reader.holders.others(self.scheduler.running)
+            for one in reader.others(self.scheduler.running)
             if not known[one].is_finished()  # its load goes on, into blocks that nobody else has
         ]
         loads, ready = reader._loading(others)
