@@ -10,9 +10,9 @@ from typing import Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 from controller.config import parse_batching
+from controller.fail_open import Guard
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas.engine import channel
-from replicas.engine.fail_open import Guard
 from replicas.engine.governor import LOCAL, Governor
 from replicas.engine.hooks import take_back
 from replicas.engine.settings import parse_settings

@@ -12,6 +12,7 @@ from operator import index
 import numpy as np
 
 from controller.config import BatchingConfig, Sla
+from controller.fail_open import Guard
 from controller.fleet.loop import ControlLoop
 from controller.law.step_model import guess
 from controller.models.arrays import Floats, Ints
@@ -31,7 +32,6 @@ from controller.records import (
     StepSample,
 )
 from controller.switch import Switches, is_on, merged, newest
-from replicas.engine.fail_open import Guard
 from replicas.engine.latencies import Latencies
 from replicas.engine.limiter import Limiter, Waiting, long_chunks
 from replicas.engine.rate import Rate

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from replicas.engine.fail_open import Guard
+from controller.fail_open import Guard
 
 Around = Callable[[Any], Any]
 """Takes the method as it is and returns what stands in its place."""

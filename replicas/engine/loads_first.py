@@ -8,7 +8,7 @@ takes first (first come, first served; by priority, that decides).
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request, RequestStatus
 
-from replicas.engine.fail_open import Guard
+from controller.fail_open import Guard
 from replicas.engine.request_facts import remotely_prefilled
 from replicas.engine.start_order import passed_over
 from replicas.engine.vllm_queues import put_first

@@ -10,7 +10,7 @@ from typing import Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import RequestStatus
 
-from replicas.engine.fail_open import Guard
+from controller.fail_open import Guard
 from replicas.engine.start_order import paused
 from replicas.engine.vllm_queues import all_waiting, waiting_count
 

@@ -13,6 +13,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from controller.config import BatchingConfig, Sla, parse_batching
+from controller.fail_open import Guard
 from controller.models.arrays import Floats, Ints
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from controller.request_slo import differ, of_sla
@@ -22,7 +23,6 @@ from replicas.engine.batch_counts import BatchCounts, as_they_stood, decodes_fir
 from replicas.engine.batch_reader import BatchReader
 from replicas.engine.by_class import ByClass
 from replicas.engine.engine_options import cap_name, check_options, graph_tokens
-from replicas.engine.fail_open import Guard
 from replicas.engine.governor import LOCAL, Governor
 from replicas.engine.hooks import take_back
 from replicas.engine.intervals import Intervals, Scheduled, taken

@@ -19,8 +19,8 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
+from controller.fail_open import Guard
 from controller.models.arrays import Bools
-from replicas.engine.fail_open import Guard
 
 FAULT = "brimful-grammar: "  # what a reason begins with
 FAILED = "a grammar's fault"  # what fails, for a log

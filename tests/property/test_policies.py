@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from controller.config import BatchingConfig
@@ -149,9 +149,10 @@ def test_a_load_that_fits_is_never_held_back(policy: str, demands: list[int], me
 @example(c0=0.015625, c1=0.00018152403756370726, wanted=35, slower=2.0)
 # Before the tail was known, one window that saw the change stood for it.
 @example(c0=0.015625, c1=0.0009071408673651275, wanted=41, slower=2.0)
-def test_under_full_load_the_cap_settles_at_the_batch_that_meets_the_sla(
+def test_under_full_load_the_batch_settles_where_it_meets_the_sla(
     policy: str, c0: float, c1: float, wanted: int, slower: float
 ) -> None:
+    assume(c0 + c1 * wanted > 1.2 * (c0 + c1))  # else the SLA is out of reach (``IN_REACH``)
     block = {
         "policy": policy,
         "sla": {"itl_ms": (c0 + c1 * wanted) * 1000},
@@ -159,11 +160,13 @@ def test_under_full_load_the_cap_settles_at_the_batch_that_meets_the_sla(
         "paper": {"memory": "exact", "alpha": 16, "epsilon_d_ms": c1 * 1000},
     }
     plant = Plant(BatchingConfig.model_validate(block), lambda b: c0 + c1 * b)
-    caps = [plant.window(1000).max_running for _ in range(80)]
-    assert all(abs(cap - wanted) <= 16 for cap in caps[-10:])
-    # The same machine, slower by the batch: the cap follows, down to what then meets the SLA.
+    for window in range(80):
+        plant.window(1000)
+        assert window < 70 or abs(plant.running - wanted) <= 16
+    # The same machine, slower by the batch: the batch follows, down to what then meets the SLA.
     # 400 steps are remembered, and where the batch is far too large a window is no more than two.
     plant.step_s = lambda b: c0 + c1 * slower * b
     windows = max(80, round(600 * plant.step_s(plant.running) / 0.5))
-    caps = [plant.window(1000).max_running for _ in range(windows)]
-    assert all(abs(cap - wanted / slower) <= 16 for cap in caps[-10:])
+    for window in range(windows):
+        plant.window(1000)
+        assert window < windows - 10 or abs(plant.running - wanted / slower) <= 16

@@ -128,3 +128,9 @@ def test_adding_a_kind_changes_no_other() -> None:
     assert steps_s(more, 1000) - 0.012 == pytest.approx(alone_s)
     noisy_s = steps_s(Disturbances(0.2, pauses=(Pauses(0.1, 0.03),)), 1000)
     assert noisy_s - steps_s(Disturbances(0.2), 1000) == pytest.approx(alone_s)
+
+
+def test_only_an_engines_first_step_compiles_its_kernels() -> None:
+    steps = DisturbedSteps(PROFILE, Disturbances(first_step_s=18.0), 0)
+    plain = DisturbedSteps(PROFILE, Disturbances(), 0).step_s(1, 100, 50, 0, 0.0)
+    assert [steps.step_s(1, 100, 50, 0, now_s) for now_s in (0.0, 18.0)] == [18.0, plain]

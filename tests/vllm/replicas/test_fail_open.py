@@ -12,10 +12,10 @@ import pytest
 from vllm.config import KVTransferConfig
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from controller.fail_open import Guard
 from controller.records import Reserve
 from replicas.engine import queue_order, waiting_queues
 from replicas.engine.channel import _requests, _timeline
-from replicas.engine.fail_open import Guard
 from replicas.workarounds.vllm_private import ROOT
 from tests.vllm.harness import OWN, Core, Rig, engine_config, limits, ngram
 from tests.vllm.replicas.test_loads import Loading

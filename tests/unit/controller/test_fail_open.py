@@ -8,8 +8,8 @@ import pytest
 
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
+from controller.fail_open import SAY_AGAIN_S, Guard
 from controller.records import Reserve, StepLimits
-from replicas.engine.fail_open import SAY_AGAIN_S, Guard
 from replicas.engine.governor import Governor
 from tests.builders import ENGINE, batching, limits, sample, state
 
