@@ -113,7 +113,10 @@ class ControlLoop:
         own = prior or guess(config.sla.itl_s or UNKNOWN_STEP_S)
         weight = PRIOR_STEPS if prior else GUESS_STEPS
         rows = member.history.rows
-        member.fit = Fit(rows, own, weight, report.engine.graph_tokens)
+        member.fit = own_fit = Fit(rows, own, weight, report.engine.graph_tokens)
+        if report.model is not None and not own_fit.model.eager_s:
+            # No row is beyond the CUDA graphs. Forgotten, their launch would be tried out again.
+            own_fit.model = replace(own_fit.model, eager_s=report.model.eager_s)
         joins_few = last is None and len(group.members) <= FEW
         if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
             self._forget_gone(now_s)

@@ -77,8 +77,10 @@ def test_the_router_hears_of_an_engine_that_has_nothing_to_do() -> None:
 
     class Listening(ByClass):
         def hear(self, engine, room, now_s):
-            heard[engine] += room is not None
+            if now_s > young_s:
+                heard[engine] += room is not None
 
+    young_s = 5.0  # an engine's first steps are reported more often
     asked = [r for r in requests(9.0, 300) if r.service == "gold"]
     replay_fleet(asked, PLAN, GROUND, 3, Listening(list(CLASSES.by_name)))
     assert min(heard[k] for k in range(3)) > 0.9 * max(heard.values()) > 10

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 from controller.config import Sla
 from controller.errors import ConfigError
+from controller.fleet.loop import ControlLoop
+from controller.records import BatchLimits
 from replicas.engine.intervals import Scheduled
 from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile import StepProfile
@@ -191,14 +194,22 @@ def test_the_watermark_is_vllms_own() -> None:
     assert marked < bare / 2
 
 
-def test_a_policy_decides_through_leases_one_exchange_old() -> None:
+def test_a_policy_decides_through_leases_one_exchange_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide, decided = ControlLoop.exchange, []
+
+    def exchange(self: ControlLoop, report: Any, config: Any, now_s: float) -> BatchLimits:
+        limits = decide(self, report, config, now_s)
+        decided.append((now_s, limits.max_running))
+        return limits
+
+    monkeypatch.setattr(ControlLoop, "exchange", exchange)
     trace = served(burst("fixed:100,150", 150), "paper:memory=live", kv_tokens=10_000)
     caps = {step.cap for step in trace.steps}
     assert max(caps) == 256
     assert min(caps) < 100
-    first_lower_s = next(step.end_s for step in trace.steps if step.cap < 256)
-    # The report of 0.5 s is answered in the exchange at 1 s.
-    assert first_lower_s > 1.0
+    first = next(step for step in trace.steps if step.cap < 256)
+    lower = next(k for k, (_, cap) in enumerate(decided) if cap < 256)
+    assert first.end_s - first.duration_s == pytest.approx(decided[lower + 1][0])
 
 
 def test_sequential_serves_one_at_a_time() -> None:
