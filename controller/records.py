@@ -83,6 +83,7 @@ class EngineLimits:
         kv_token_bytes: of KV memory that one token takes; 0: not known.
         kv_read_frac: what a decode reads of memory for each token of its context, over what it
             reads without any (the weights); 0: not known.
+        by_priority: it schedules by priority.
     """
 
     max_num_seqs: int
@@ -96,6 +97,7 @@ class EngineLimits:
     graph_tokens: int = 0
     kv_token_bytes: float = 0.0
     kv_read_frac: float = 0.0
+    by_priority: bool = False
 
     def decode_tokens(self, decodes: int, drafts: int | None) -> int:
         """Tokens of the budget that so many decodes take; ``drafts`` as in ``EngineState``."""

@@ -12,7 +12,7 @@ from controller.models.step_time import StepModel
 from controller.records import Reserve
 
 TINY_S, TINY_TOKENS = 1e-12, 1e-6  # a newcomer that costs less at some h is gone by then
-SHARED_DEVIATIONS = 0.3  # of the error of S: held back in full, a cold start fills half of memory
+SHARED_DEVIATIONS = 0.6  # of the error of S: held back in full, a cold start fills half of memory
 
 
 def by_latency(model: StepModel, running: Ahead, newcomer: Ahead, limit_s: float) -> float:
@@ -28,7 +28,7 @@ def by_latency(model: StepModel, running: Ahead, newcomer: Ahead, limit_s: float
 
 
 def by_memory(running: Ahead, newcomer: Ahead, tokens: float, most: int) -> float:
-    """k with which M + 0.3 E stays within ``tokens`` for every h; up to ``most``."""
+    """k with which M + 0.6 E stays within ``tokens`` for every h; up to ``most``."""
 
     left = tokens - running.mean - SHARED_DEVIATIONS * running.error
     each = newcomer.mean + SHARED_DEVIATIONS * newcomer.error

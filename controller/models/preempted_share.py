@@ -9,7 +9,9 @@ long answer counts as several requests (``worth_of``): a preemption makes one ga
 many.
 """
 
-START, STEP, RANGE = -0.1, 0.02, (-0.5, 0.3)
+START, STEP, RANGE = 0.05, 0.01, (-0.5, 0.3)
+# Where preemptions pay, which is where no SLA bounds them, it begins with more and moves faster.
+PAYING_START, PAYING_STEP = 0.0, 0.01
 # Of the gaps that an SLA lets be late a tenth may be for preemptions, the others for long steps.
 TOKENS_EACH = 10
 MOST_CAUSES = 2  # of the preemptions of one period: many at once have one cause
@@ -20,22 +22,24 @@ class MemoryMargin:
 
     Args:
         epsilon: the share of requests that may be preempted, at most (epsilon_M of the paper).
+        pays: whether it is what pays, and not what was set.
 
     Attributes:
         value: the share.
     """
 
-    def __init__(self, epsilon: float) -> None:
+    def __init__(self, epsilon: float, *, pays: bool = False) -> None:
         self._epsilon = epsilon
-        self.value = START
+        self._step = PAYING_STEP if pays else STEP
+        self.value = PAYING_START if pays else START
 
     def finished(self, worth: float) -> None:
         """A request ended by itself; it counts as ``worth`` of them."""
-        self._move(-STEP * self._epsilon * worth)
+        self._move(-self._step * self._epsilon * worth)
 
     def preempted(self, requests: int) -> None:
         """So many requests lost their KV blocks in a period: memory was overcommitted."""
-        self._move(STEP * min(requests, MOST_CAUSES))
+        self._move(self._step * min(requests, MOST_CAUSES))
 
     def _move(self, by: float) -> None:
         low, high = RANGE

@@ -27,7 +27,7 @@ LONG_MEMORY_S = 300.0  # of the model's mean, by which requests may start as wel
 PHASE_ROWS = 100
 NEWEST_ROWS = 64  # whose decodes say which promises hold now
 # Without an SLA: preempted requests for each answer that a preemption costs.
-PAYS, MOST_PREEMPTED = 0.05, 0.9
+PAYS, MOST_PREEMPTED, BY_PRIORITY = 0.05, 0.9, 0.005
 
 
 @dataclass(slots=True)
@@ -306,13 +306,16 @@ class _Law:
         """The share of KV memory kept free, moved by what was preempted and what ended since."""
         kept, report, config = self._kept, self._report, self._config
         allowed = config.preempted_at_most
-        margin = MemoryMargin(self._paying_share() if allowed is None else allowed)
+        if allowed is None and report.engine.by_priority:
+            allowed = BY_PRIORITY  # who fills memory lets those that matter wait
+        pays = allowed is None
+        margin = MemoryMargin(self._paying_share() if allowed is None else allowed, pays=pays)
         if kept.margin is not None:
             margin.value = kept.margin
         if report.enforced:
             ended = max(report.finished - kept.finished, 0)
             worth = 1.0
-            if allowed is not None and config.preempted_per_gap:
+            if config.preempted_at_most is not None and config.preempted_per_gap:
                 worth = worth_of(int(report.lengths.mean_output))
             margin.finished(ended * worth)
             margin.preempted(max(report.preemptions - kept.preemptions, 0))

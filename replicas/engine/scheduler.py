@@ -85,6 +85,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 graph_tokens=graph_tokens(self.vllm_config),
                 kv_token_bytes=kv_token_bytes(self),
                 kv_read_frac=self.kv_read_frac(),
+                by_priority=self.policy.value == "priority",
             ),
             has_controller=settings.leased,
             now_s=self.now_s(),

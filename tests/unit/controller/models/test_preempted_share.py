@@ -2,7 +2,14 @@
 
 import pytest
 
-from controller.models.preempted_share import RANGE, START, STEP, MemoryMargin, worth_of
+from controller.models.preempted_share import (
+    PAYING_START,
+    RANGE,
+    START,
+    STEP,
+    MemoryMargin,
+    worth_of,
+)
 from controller.policies.adaptive import decide
 from tests.builders import batching, moments_of, seen
 
@@ -63,4 +70,4 @@ def test_a_share_that_is_set_is_of_requests_and_an_slas_is_of_gaps(share, sla, m
 def test_what_happens_while_nothing_is_enforced_does_not_move_it() -> None:
     config = batching(policy="adaptive")
     _, memory = decide({}, seen(config, preemptions=9, finished=50, enforced=False))
-    assert memory["margin"] == START
+    assert memory["margin"] == PAYING_START
