@@ -128,7 +128,8 @@ class Fit:
                 self.usual = max(USUAL, math.exp(NOISE * _rmse(residual[known])))
                 self.speeds = _speeds(residual, self.usual)
                 at_usual_s = took_s / self.speeds
-            off = np.abs(residual - np.log(self.speeds))
+            residual -= np.log(self.speeds)
+            off = np.abs(residual)
             least = max(_deviation(off[known]), LEAST_RMSE)
             trust = np.minimum(1.0, least / np.maximum(off, 1e-9))
         self.speed = float(self.speeds[-1]) if len(table) else 1.0
@@ -136,7 +137,8 @@ class Fit:
         self.model = replace(model, graph_tokens=graph, eager_s=eager_s)
         n = float(used.sum())
         level = float(used @ self.speeds) / n if n else 1.0
-        cut_s = predicted_s + trust * (at_usual_s - predicted_s)
+        most = CLIP * max(_rmse(residual[known]), LEAST_RMSE)
+        cut_s = predicted_s * np.exp(np.clip(residual, -most, most))
         a, b = v.T @ (v * used[:, None]), v.T @ (used * cut_s)
         tt = float(used @ (cut_s * cut_s)) * level**2
         self.stats = StepStats(tuple(a.ravel().tolist()), tuple((level * b).tolist()), n, tt)

@@ -9,9 +9,10 @@ long answer counts as several requests (``worth_of``): a preemption makes one ga
 many.
 """
 
-START, STEP, RANGE = 0.05, 0.01, (-0.5, 0.3)
-# Where preemptions pay, which is where no SLA bounds them, it begins with more and moves faster.
-PAYING_START, PAYING_STEP = 0.0, 0.01
+START, STEP, RANGE = 0.0, 0.01, (-0.5, 0.3)
+# Where requests have priorities it begins with more and moves faster: who fills memory lets those
+# that matter wait.
+PRIORITY_START, PRIORITY_STEP, PRIORITY_SHARE = 0.1, 0.02, 0.005
 # Of the gaps that an SLA lets be late a tenth may be for preemptions, the others for long steps.
 TOKENS_EACH = 10
 MOST_CAUSES = 2  # of the preemptions of one period: many at once have one cause
@@ -22,16 +23,16 @@ class MemoryMargin:
 
     Args:
         epsilon: the share of requests that may be preempted, at most (epsilon_M of the paper).
-        pays: whether it is what pays, and not what was set.
+        by_priority: whether requests have priorities.
 
     Attributes:
         value: the share.
     """
 
-    def __init__(self, epsilon: float, *, pays: bool = False) -> None:
+    def __init__(self, epsilon: float, *, by_priority: bool = False) -> None:
         self._epsilon = epsilon
-        self._step = PAYING_STEP if pays else STEP
-        self.value = PAYING_START if pays else START
+        self._step = PRIORITY_STEP if by_priority else STEP
+        self.value = PRIORITY_START if by_priority else START
 
     def finished(self, worth: float) -> None:
         """A request ended by itself; it counts as ``worth`` of them."""

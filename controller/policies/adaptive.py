@@ -17,7 +17,7 @@ from controller.law.step_model import alone_s, predict_s, scaled
 from controller.law.target import AIM, KNOWN_STEPS, Targets, TargetSearch, in_time_s, theta_s
 from controller.models.arrays import Floats
 from controller.models.demand import MEMORY_S, TYPICAL_PROMPT, Demand
-from controller.models.preempted_share import MemoryMargin, worth_of
+from controller.models.preempted_share import PRIORITY_SHARE, MemoryMargin, worth_of
 from controller.models.step_time import FEATURES, MIN_STEPS, StepModel
 from controller.models.survival import ENDS_KEPT, Exposure, Survival
 from controller.policies.base import Decision, Memory, Seen
@@ -27,7 +27,7 @@ LONG_MEMORY_S = 300.0  # of the model's mean, by which requests may start as wel
 PHASE_ROWS = 100
 NEWEST_ROWS = 64  # whose decodes say which promises hold now
 # Without an SLA: preempted requests for each answer that a preemption costs.
-PAYS, MOST_PREEMPTED, BY_PRIORITY = 0.05, 0.9, 0.005
+PAYS, MOST_PREEMPTED = 0.05, 0.9
 
 
 @dataclass(slots=True)
@@ -305,11 +305,10 @@ class _Law:
     def _margin(self) -> float:
         """The share of KV memory kept free, moved by what was preempted and what ended since."""
         kept, report, config = self._kept, self._report, self._config
-        allowed = config.preempted_at_most
-        if allowed is None and report.engine.by_priority:
-            allowed = BY_PRIORITY  # who fills memory lets those that matter wait
-        pays = allowed is None
-        margin = MemoryMargin(self._paying_share() if allowed is None else allowed, pays=pays)
+        allowed, by_priority = config.preempted_at_most, report.engine.by_priority
+        if allowed is None:
+            allowed = PRIORITY_SHARE if by_priority else self._paying_share()
+        margin = MemoryMargin(allowed, by_priority=by_priority)
         if kept.margin is not None:
             margin.value = kept.margin
         if report.enforced:

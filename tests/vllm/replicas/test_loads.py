@@ -129,12 +129,12 @@ def role(request):
 def test_loaded_requests_end_no_later_than_under_vllm(tiny_llama, policy, role):
     """100 at once, of which memory holds a third at their end.
 
-    An SLA allows for fewer preemptions, each of which is a late token: with plain prompts in place
-    of loads ``adaptive`` takes 1.07 of vLLM's steps as well.
+    An SLA allows for fewer preemptions, each of which is a late token. While no answer has ended
+    they are expected to be long, so ``adaptive`` takes 1.09 of vLLM's steps (decision 50).
     """
     ours, theirs = all_done(rig_of(tiny_llama, policy, role)), vllms(tiny_llama, role)
     if policy == "SLA":
-        assert ours.steps <= 1.08 * theirs.steps
+        assert ours.steps <= 1.1 * theirs.steps
         assert ours.preemptions < theirs.preemptions / 2
     else:
         assert ours.steps <= 1.02 * theirs.steps

@@ -3,7 +3,6 @@
 import pytest
 
 from controller.models.preempted_share import (
-    PAYING_START,
     RANGE,
     START,
     STEP,
@@ -70,4 +69,4 @@ def test_a_share_that_is_set_is_of_requests_and_an_slas_is_of_gaps(share, sla, m
 def test_what_happens_while_nothing_is_enforced_does_not_move_it() -> None:
     config = batching(policy="adaptive")
     _, memory = decide({}, seen(config, preemptions=9, finished=50, enforced=False))
-    assert memory["margin"] == PAYING_START
+    assert memory["margin"] == START
