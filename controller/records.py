@@ -352,7 +352,8 @@ class ReplicaReport:
     def young(self) -> bool:
         """Whether the engine made its first steps just now: what they tell is waited for."""
         columns = self.rows.columns * 8
-        return 0 < self.rows.first + len(self.rows.table) // columns < YOUNG_STEPS
+        made = self.rows.first + len(self.rows.table) // columns
+        return len(self.rows.table) > 0 and made < YOUNG_STEPS
 
     @property
     def decode_tokens(self) -> int:

@@ -110,7 +110,7 @@ class ControlLoop:
         )
         member.history.add(report.rows)
         prior = _others(group, report.replica_id)
-        own = prior or guess(config.sla.itl_s or UNKNOWN_STEP_S)
+        own = prior or report.model or guess(config.sla.itl_s or UNKNOWN_STEP_S)
         weight = PRIOR_STEPS if prior else GUESS_STEPS
         rows = member.history.rows
         member.fit = own_fit = Fit(rows, own, weight, report.engine.graph_tokens)
@@ -127,7 +127,14 @@ class ControlLoop:
         # What was seen while nothing was enforced was not of the policy's making.
         anew = last is not None and report.enforced and not last.report.enforced
         seen = Seen(config, report, rows, member.fit, group.pool, now_s)
-        decision, memory = POLICIES[config.policy]({} if anew else report.memory, seen)
+        try:
+            decision, memory = POLICIES[config.policy]({} if anew else report.memory, seen)
+        except Exception:
+            if last is None:
+                del group.members[report.replica_id]
+            else:
+                group.members[report.replica_id] = last
+            raise
         if decision.model is not None:
             member.tail_frac = decision.model.tail_frac
         member.limits = replace(

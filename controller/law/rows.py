@@ -75,16 +75,13 @@ class RowHistory:
     def __init__(self) -> None:
         self.rows = StepRows()
         self.wanted = 0
-        self._known = False
 
     def add(self, packed: PackedRows) -> None:
         """Take the rows of a report. Rows that are known already are not counted twice."""
         table = np.frombuffer(packed.table).reshape(-1, packed.columns)
         end = packed.first + len(table)
-        if not self._known and packed.first:
-            self._known = True  # the first report to this controller: all that is kept comes next
-            return
-        self._known = True
+        if packed.first > self.wanted and len(table) < KEPT:
+            return  # older ones are kept there, and come with the next report
         if len(table) and end <= self.wanted - KEPT:  # the engine started anew
             self.rows, self.wanted = StepRows(), 0
         new = table[max(self.wanted - packed.first, 0) :]

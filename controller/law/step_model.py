@@ -31,9 +31,9 @@ SPEED_STEPS, EXCEPT = 7, 1  # the engine's speed is what these have in common, b
 FASTEST, SLOWEST = 1 / 3, 3.0  # bounds of that factor
 USUAL, NOISE = 1.2, 1.5  # no change of speed: up to a fifth, or 1.5 RMSE of log T
 # A step that took so many times what the others explain compiled a kernel, or another process was
-# starting. No sum has it, unless more than ``STRANGE_SHARE`` of the rows are like that. The first
-# steps of an engine count for nothing, as there are none to compare them with.
-STRANGE, STRANGE_SHARE = 5.0, 0.01
+# starting. No sum has it, unless more rows are like that than a share, or a few. The first steps
+# of an engine count for nothing, as there are none to compare them with.
+STRANGE, STRANGE_SHARE, STRANGE_ROWS = 5.0, 0.01, 3
 FAR = 4.0  # times as much, by a model that is a guess
 FIRST_STEPS = 2
 EAGER_STEPS = 16  # beyond graphs that are remembered; the lower quartile of them is the launch
@@ -146,7 +146,7 @@ class Fit:
 
 def _few(strange: Bools) -> Bools:
     """The same, or none of them if they are too many to be strange."""
-    few = strange.sum() <= max(STRANGE_SHARE * len(strange), 1)
+    few = strange.sum() <= max(STRANGE_SHARE * len(strange), STRANGE_ROWS)
     return strange if few else np.zeros_like(strange)
 
 

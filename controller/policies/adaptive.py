@@ -40,7 +40,9 @@ class _Remembered:
         late: of each promise, decodes of the last minute, and those that their steps' decodes alone
             made late; faded sums.
         costs, costs_weight: the model's mean over five minutes, faded sums.
-        finished, preemptions: of the last report.
+        finished, preemptions: of the last report; None: what was before was not of this law's
+            making.
+        generation: of the configuration of the last report.
         margin: the share of KV memory that is kept free.
     """
 
@@ -51,8 +53,9 @@ class _Remembered:
     late: tuple[tuple[float, float], ...] = ()
     costs: tuple[float, ...] = ()
     costs_weight: float = 0.0
-    finished: int = 0
-    preemptions: int = 0
+    finished: int | None = None
+    preemptions: int | None = None
+    generation: int = 0
     margin: float | None = None
 
 
@@ -166,7 +169,7 @@ class _Law:
         """l0."""
         index = self._promises.index(one)
         tokens, late = self._kept.late[index] if index < len(self._kept.late) else (1.0, 0.0)
-        return late / max(tokens, 1.0)
+        return min(late / max(tokens, 1.0), 1.0)
 
     def _planned_s(self, table: Floats) -> Floats:
         planned_s: Floats = table[:, PLANNED_S]
@@ -311,13 +314,15 @@ class _Law:
         margin = MemoryMargin(allowed, by_priority=by_priority)
         if kept.margin is not None:
             margin.value = kept.margin
-        if report.enforced:
+        same = kept.generation == report.generation
+        if report.enforced and same and kept.finished is not None:
             ended = max(report.finished - kept.finished, 0)
             worth = 1.0
             if config.preempted_at_most is not None and config.preempted_per_gap:
                 worth = worth_of(int(report.lengths.mean_output))
             margin.finished(ended * worth)
-            margin.preempted(max(report.preemptions - kept.preemptions, 0))
+            margin.preempted(max(report.preemptions - (kept.preemptions or 0), 0))
         kept.finished, kept.preemptions = report.finished, report.preemptions
+        kept.generation = report.generation
         kept.margin = margin.value
         return margin.value

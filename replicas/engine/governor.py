@@ -320,7 +320,7 @@ class Governor:
         if limits.generation == self.generation:
             self._take(limits)
         else:
-            self._take(self._limits)
+            self._take(replace(self._limits, enforce=self.config.enforce))
         self._lease_until_s = now_s + limits.lease_s
         # Should these limits be the last, the local fallback begins with what was measured since.
         self._read[True] = self._sums.copy()

@@ -50,11 +50,11 @@ def taken(scheduled: deque[Scheduled], done: SchedulerOutput) -> Scheduled | Non
     Outputs come in the order of the steps, and of a step that computes nothing none may come.
     None if it is not among them.
     """
-    while scheduled:
-        known = scheduled.popleft()
-        if known.output is done:
-            return known
-    return None
+    if not any(one.output is done for one in scheduled):
+        return None
+    while (known := scheduled.popleft()).output is not done:
+        pass
+    return known
 
 
 class Intervals:

@@ -63,7 +63,7 @@ def test_a_share_that_is_set_is_of_requests_and_an_slas_is_of_gaps(share, sla, m
     for seq, preempted in enumerate((0, 0, 3), 1):
         said = {"finished": 2 * seq, "preemptions": preempted, "lengths": moments_of([(9, 300)])}
         _, memory = decide(memory, seen(config, seq=seq, **said))
-    assert memory["margin"] == pytest.approx(START - STEP * moved * 6 + 2 * STEP)
+    assert memory["margin"] == pytest.approx(START - STEP * moved * 4 + 2 * STEP)
 
 
 def test_what_happens_while_nothing_is_enforced_does_not_move_it() -> None:
