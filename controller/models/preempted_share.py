@@ -9,7 +9,7 @@ long answer counts as several requests (``worth_of``): a preemption makes one ga
 many.
 """
 
-START, STEP, RANGE = 0.0, 0.01, (-0.5, 0.3)
+START, STEP, RANGE = 0.05, 0.01, (-0.5, 0.3)
 # Where requests have priorities it begins with more and moves faster: who fills memory lets those
 # that matter wait.
 PRIORITY_START, PRIORITY_STEP, PRIORITY_SHARE = 0.1, 0.02, 0.005
