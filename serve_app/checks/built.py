@@ -23,6 +23,7 @@ from serve_app.checks.nested import REPLICA, replica_problems
 from serve_app.checks.values import line
 
 ROUTER = "LLMRouter"
+MOST_DEVICES = 4096  # of an engine: Ray makes a bundle for each, and a slip of the keyboard is many
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,15 @@ def build_model(
         Exception: whatever Ray Serve LLM and Ray Serve have against it.
     """
     config = LLMConfig.model_validate(ours)
-    config.get_engine_config().get_initialization_kwargs()
+    engine = config.get_engine_config()
+    if not isinstance(engine.num_devices, int) or engine.num_devices > MOST_DEVICES:
+        raise ConfigError(
+            [
+                "engine_kwargs: tensor_parallel_size times pipeline_parallel_size is"
+                f" {engine.num_devices}, which is not allowed: at most {MOST_DEVICES}"
+            ]
+        )
+    engine.get_initialization_kwargs()
     with no_cluster():
         # A copy: Ray writes into the nested blocks of what it is given.
         made = build_llm_deployment(config.model_copy(deep=True), name_prefix=name_prefix)

@@ -114,6 +114,7 @@ BUNDLE = "placement_group_config.bundle_per_worker"
             "2 bundles with a GPU, and tensor_parallel_size times pipeline_parallel_size is 4",
         ),
         ({TP: 4, BUNDLES: [{"GPU": 4}]}, "comes to 4 GPUs"),
+        ({TP: 8_000_000}, "is 8000000, which is not allowed: at most 4096"),
         ({TP: 4}, None),
         ({TP: 2, BUNDLES: [{"GPU": 1, "CPU": 1}, {"GPU": 1}]}, None),
         ({BUNDLE: {"GPU": 0.5}}, None),
