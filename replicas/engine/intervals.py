@@ -50,11 +50,12 @@ def taken(scheduled: deque[Scheduled], done: SchedulerOutput) -> Scheduled | Non
     Outputs come in the order of the steps, and of a step that computes nothing none may come.
     None if it is not among them.
     """
-    if not any(one.output is done for one in scheduled):
-        return None
-    while (known := scheduled.popleft()).output is not done:
-        pass
-    return known
+    for place, known in enumerate(scheduled):
+        if known.output is done:
+            for _ in range(place + 1):
+                scheduled.popleft()
+            return known
+    return None
 
 
 class Intervals:
