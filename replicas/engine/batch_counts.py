@@ -13,7 +13,7 @@ from replicas.engine.intervals import Scheduled
 
 
 class BatchCounts:
-    """Of one engine.
+    """Counts the running requests of one engine by what the next step does for them.
 
     Attributes:
         prefilling: running requests whose prompt is not computed yet, in the order they started.

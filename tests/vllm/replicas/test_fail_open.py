@@ -109,7 +109,7 @@ def serve(tiny_llama, options: dict[str, Any], call: Callable[[CodeType], None])
 
 
 def test_every_request_is_whole_whichever_call_of_ours_fails(tiny_llama):
-    """Of each function that a step calls the first call raises, or one halfway."""
+    """The first call raises of each function that a step calls, or one halfway."""
     known, failed = set[CodeType](), []
     for name, options in RIGS.items():
         called = Counter[CodeType]()
