@@ -27,7 +27,7 @@ come may run."""
 YOUNG_STEPS, YOUNG_PERIOD_S = 64, 0.1
 """For its first steps an engine is reported of more often: until then its limits are a guess."""
 
-ROW_COLUMNS = 6
+ROW_COLUMNS = 5
 """Numbers of a step's row; then one for each class, its decodes."""
 
 Role = Literal["mixed", "prefill"]

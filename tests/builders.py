@@ -78,11 +78,11 @@ def stats_of(samples: Iterable[StepSample]) -> StepStats:
     )
 
 
-def rows_of(samples: Iterable[StepSample], planned_s: float = 0.0) -> PackedRows:
+def rows_of(samples: Iterable[StepSample]) -> PackedRows:
     """The rows of these steps, the first of which is the engine's first."""
     log = StepLog()
     for s in samples:
-        log.add(s, planned_s)
+        log.add(s)
     return log.packed()
 
 

@@ -15,7 +15,7 @@ from controller.records import ROW_COLUMNS, PackedRows
 
 KEPT = 800  # rows, and rows with prompt tokens: they tell 1% to a third
 STARTS_KEPT = 256  # prompts: one in fifty may be most of the work
-DECODES, KV, PREFILL, CONTEXT, TOOK_S, PLANNED_S = range(ROW_COLUMNS)
+DECODES, KV, PREFILL, CONTEXT, TOOK_S = range(ROW_COLUMNS)
 Row = tuple[float, ...]
 
 
@@ -26,8 +26,7 @@ class StepRows:
     Args:
         numbers: each row's, counted from the engine's start, shape (n,).
         table: shape (n, ROW_COLUMNS + classes): decodes B, their KV tokens K, prompt tokens P,
-            prompt tokens x context X, seconds T, and the seconds that the limits of the step
-            planned for it (0: they planned none); then the decodes of each class.
+            prompt tokens x context X, seconds T; then the decodes of each class.
         starts: prompt tokens to compute of the requests that started last, shape (m,).
     """
 

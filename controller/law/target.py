@@ -1,9 +1,9 @@
 """The step-time target: how long a step with prompt tokens may take, late tokens against TTFT.
 
-D is the ITL target and a the share of tokens that may be late. A step that was planned to take s
-and took T is late if it is planned longer than
+D is the ITL target and a the share of tokens that may be late. A step that takes s by the
+model and took T is late if it is planned longer than
 
-    theta = D - (T - s) where s <= D < T,    D s / T else:
+    theta = D - (T - s) if s <= D < T,    D s / T else:
 
 what made it late would be added to a shorter one as well, as a pause is; else what it was longer by
 is taken to grow with its length. p(s) = Pr(theta < s) over the last rows with prompts is the share
@@ -60,16 +60,16 @@ class Targets:
     served_per_s: float
 
 
-def theta_s(planned_s: Floats, took_s: Floats, itl_s: float) -> Floats:
-    """theta of steps that were planned to take s and took T; seconds, of their shape."""
-    late = (planned_s <= itl_s) & (itl_s < took_s)
-    in_time_s: Floats = np.where(late, itl_s - took_s + planned_s, itl_s * planned_s / took_s)
+def theta_s(expected_s: Floats, took_s: Floats, itl_s: float) -> Floats:
+    """theta of steps that take s by the model and took T; seconds, of their shape."""
+    late = (expected_s <= itl_s) & (itl_s < took_s)
+    in_time_s: Floats = np.where(late, itl_s - took_s + expected_s, itl_s * expected_s / took_s)
     return in_time_s
 
 
-def in_time_s(planned_s: Floats, took_s: Floats, itl_s: float) -> Floats:
+def in_time_s(expected_s: Floats, took_s: Floats, itl_s: float) -> Floats:
     """theta of the last rows with prompts, ascending; where they are few, with the guess."""
-    known = theta_s(planned_s, took_s, itl_s)
+    known = theta_s(expected_s, took_s, itl_s)
     missing = max(FIRST_STEPS - len(known), 0)
     return np.sort(np.concatenate([known, itl_s / _FIRST[:missing]]))
 

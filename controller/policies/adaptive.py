@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from controller.capacity import step_limit_s
+from controller.capacity import out_of_reach, step_limit_s
 from controller.law.cap import by_latency, by_memory, reserve
 from controller.law.forecast import AGE, COUNT, HELD, LEFT, Forecast
-from controller.law.rows import DECODES, KEPT, KV, PLANNED_S, PREFILL, TOOK_S, StepRows
+from controller.law.rows import DECODES, KEPT, KV, PREFILL, TOOK_S, StepRows
 from controller.law.step_model import alone_s, predict_s, scaled
 from controller.law.target import AIM, KNOWN_STEPS, Targets, TargetSearch, in_time_s, theta_s
 from controller.models.arrays import Floats
@@ -171,16 +171,11 @@ class _Law:
         tokens, late = self._kept.late[index] if index < len(self._kept.late) else (1.0, 0.0)
         return min(late / max(tokens, 1.0), 1.0)
 
-    def _planned_s(self, table: Floats) -> Floats:
-        planned_s: Floats = table[:, PLANNED_S]
-        return np.where(planned_s > 0, planned_s, predict_s(self._model, table))
-
     def _late_alone(self, table: Floats, itl_s: float) -> Floats:
         """Which steps were late by their decodes alone: s0 > theta, shape (n,)."""
-        planned_s, took_s = self._planned_s(table), table[:, TOOK_S]
-        whole_s = np.maximum(predict_s(self._model, table), 1e-9)
-        decodes_s = planned_s * alone_s(self._model, table) / whole_s
-        late: Floats = (took_s > itl_s) & (decodes_s > theta_s(planned_s, took_s, itl_s))
+        expected_s, took_s = predict_s(self._model, table), table[:, TOOK_S]
+        decodes_s = alone_s(self._model, table)
+        late: Floats = (took_s > itl_s) & (decodes_s > theta_s(expected_s, took_s, itl_s))
         return late
 
     def _demand(self) -> Demand:
@@ -206,14 +201,14 @@ class _Law:
         # What the first steps took tells more of the model than of the engine.
         table = self._rows.after(MIN_STEPS).table
         prompts = table[(table[:, PREFILL] > 0) & (table[:, DECODES] > 0)]
-        planned_s, took_s = self._planned_s(prompts), prompts[:, TOOK_S]
+        expected_s, took_s = predict_s(self._model, prompts), prompts[:, TOOK_S]
         # Below what decodes alone took at most, prompts would wait for the batch to shrink.
         least_s = self._model.mixed_s + float(alone_s(self._now, table[-KEPT:]).max(initial=0.0))
         search = TargetSearch(self._now, self._mean, demand, self._kv_per_decode(), least_s)
         known = self._kept.row >= KNOWN_STEPS
         return {
             one: search.targets(
-                in_time_s(planned_s[-KEPT:], took_s[-KEPT:], one.itl_s),
+                in_time_s(expected_s[-KEPT:], took_s[-KEPT:], one.itl_s),
                 self._late_anyway(one),
                 one.itl_s,
                 one.allowed,
@@ -241,10 +236,13 @@ class _Law:
         running, newcomer = forecast.of(table), forecast.of(one_more)
         most = max(b_max - report.running, 0)
         by: dict[Reason, float] = {"bound": float(most)}
+        # By the model of now or by its mean: in an engine slower for seconds requests start.
         models = self._now, self._mean
         for one, found in targets.items():
-            limits = [(model, self._limit_s(model, one.itl_s, found.now_s)) for model in models]
-            # By the model of now or by its mean: in an engine slower for seconds requests start.
+            # A batch that hardly changes tells little of c0. Requests start in spite of an SLA out
+            # of reach only if both models have it so.
+            reach = [model for model in models if not out_of_reach(model, one.itl_s)] or models
+            limits = [(model, self._limit_s(model, one.itl_s, found.now_s)) for model in reach]
             room = max(by_latency(model, running, newcomer, s) for model, s in limits)
             by["sla"] = min(by.get("sla", math.inf), room)
         kept_free = Reserve()

@@ -103,7 +103,7 @@ class Governor:
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
         self._decoding = self._in_prefill = self._seq = self._arrivals = self._for_others = 0
         self._busy_s, self._shadow = 0.0, Shadow()
-        self._steps: list[tuple[StepSample, int, int | None, float]] = []  # not counted yet
+        self._steps: list[tuple[StepSample, int, int | None]] = []  # not counted yet
         self._written = 0  # tokens to KV memory
         self._arrival_rate, self._busy_rate = Rate(now_s), Rate(now_s)
         self._finished = self._preemptions = 0
@@ -241,14 +241,13 @@ class Governor:
             late: tokens that came later than their class is promised; None: all have one SLA.
         """
         self._written += sample.decodes + sample.prefill_tokens
-        took_s, limits, planned_s = sample.duration_s, self._limits, 0.0
+        took_s, limits = sample.duration_s, self._limits
         if not 0 <= took_s < math.inf:
             return
         if limits.model is not None:
             predicted_s, speed = limits.model.predict_s(*sample.features), self.limiter.speed
-            planned_s = predicted_s * speed.value
             speed.observe(took_s, predicted_s, limits.usual_speed)
-        self._steps.append((sample, prefills, late, planned_s if limits.enforce else 0.0))
+        self._steps.append((sample, prefills, late))
 
     def _count_steps(self) -> None:
         """What is told of steps is made of them when it is asked for."""
@@ -256,16 +255,14 @@ class Governor:
         for one in steps:
             self._guard.attempt("a step's measures", self._count_step, *one)
 
-    def _count_step(
-        self, sample: StepSample, prefills: int, late: int | None, planned_s: float
-    ) -> None:
+    def _count_step(self, sample: StepSample, prefills: int, late: int | None) -> None:
         self._decoding, self._in_prefill = sample.decodes, prefills
         self._busy_s += sample.duration_s
         seen_s = sample.duration_s if sample.seen_s is None else sample.seen_s
         if sample.decodes:
             self._sums.add(sample, seen_s, self.engine.tokens_per_decode)
             self._latencies.gap(self._promised, seen_s, sample.decodes, late)
-        self.log.add(sample, planned_s)
+        self.log.add(sample)
 
     def arrived(self, prompt_tokens: int | None = None, *, for_another: bool = False) -> None:
         """Count a request that came in, with its prompt where that is known.

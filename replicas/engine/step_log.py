@@ -24,9 +24,9 @@ class StepLog:
         """How many there were since the engine started."""
         return self._next
 
-    def add(self, sample: StepSample, planned_s: float) -> None:
-        """A step is done, for which so much was planned (0: nothing was)."""
-        self._rows.append((*sample.features, sample.duration_s, planned_s, *sample.by_class))
+    def add(self, sample: StepSample) -> None:
+        """A step is done."""
+        self._rows.append((*sample.features, sample.duration_s, *sample.by_class))
         for tokens in sample.started:
             self._starts.append((self._next, tokens))
         self._next += 1

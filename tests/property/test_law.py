@@ -262,7 +262,7 @@ def test_the_rows_that_are_known_are_those_of_the_engine_and_each_once(data):
         if event == "s":
             for _ in range(data.draw(st.sampled_from([1, 7, 150, 450]))):
                 number = log.steps
-                log.add(step_of(life, number), 0.0)
+                log.add(step_of(life, number))
                 started.append(number)
         elif event == "e":  # the engine; the loop gives it a new history (seq goes back)
             log, history, sent, started, life = StepLog(), RowHistory(), [], [], life + 1
@@ -298,13 +298,13 @@ def step_of(life: int, number: int) -> StepSample:
 def test_an_engine_that_started_anew_is_known_by_its_rows_where_its_reports_are_not() -> None:
     history, log = RowHistory(), StepLog()
     for number in range(1000):
-        log.add(step_of(0, number), 0.0)
+        log.add(step_of(0, number))
         if number % 100 == 99:
             history.add(log.packed())
             log.wanted = history.wanted
     anew = StepLog()
     for number in range(5):
-        anew.add(step_of(1, number), 0.0)
+        anew.add(step_of(1, number))
     history.add(anew.packed())
     assert history.rows.numbers.tolist() == [0, 1, 2, 3, 4]
 

@@ -10,7 +10,7 @@ import pytest
 
 from controller.config import LEAST_LEASE_PERIODS
 from controller.errors import ConfigError
-from controller.law.rows import PLANNED_S, RowHistory
+from controller.law.rows import RowHistory
 from controller.models.step_time import StepModel
 from controller.records import (
     YOUNG_PERIOD_S,
@@ -431,15 +431,6 @@ def rows(g: Governor) -> np.ndarray:
     history = RowHistory()
     history.add(g.report(state(), 1.0, "r", "g").rows)
     return history.rows.table
-
-
-def test_a_row_says_what_the_limits_planned_for_it_if_they_were_applied() -> None:
-    g = governor()
-    g.after_step(sample(decodes=10, kv_tokens=0), prefills=0)
-    for enforce in (True, False):
-        g.apply(limits(model=KNOWN, enforce=enforce), 0.0)
-        g.after_step(sample(decodes=10, kv_tokens=0), prefills=0)
-    assert rows(g)[:, PLANNED_S] == pytest.approx([0.0, 0.022, 0.0])
 
 
 def test_a_new_controller_is_sent_all_rows_and_then_those_that_are_new() -> None:

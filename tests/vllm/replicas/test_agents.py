@@ -319,7 +319,7 @@ async def test_an_operators_clock_ends_answers_with_errors_that_both_clients_rai
     served: Replica, claude: Any, gpt: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished = (await served.report())["finished"]
-    monkeypatch.setattr(served.words.clocks, "request_timeout_s", 0.4)
+    monkeypatch.setattr(served.words.clocks, "request_timeout_s", 0.05)
     long: Any = {"model": "m", "extra_body": {"ignore_eos": True}}
     count: Any = [{"role": "user", "content": "Count to a hundred."}]
     for stream in (True, False):
@@ -330,7 +330,7 @@ async def test_an_operators_clock_ends_answers_with_errors_that_both_clients_rai
         ):
             with pytest.raises((anthropic.APIStatusError, openai.APIError)) as raised:
                 _ = [event async for event in await call]
-            assert "0.4 s that it has by http_options.request_timeout_s" in str(raised.value)
+            assert "0.05 s that it has by http_options.request_timeout_s" in str(raised.value)
             if not stream:
                 assert raised.value.status_code == 408
     await leave(served, [])
