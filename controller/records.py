@@ -442,6 +442,7 @@ class BatchLimits:
         memory: what the policy has to remember; the engine keeps it and sends it back.
         generation: of the report that they answer.
         wanted_row: the first row of a step that the next report is to bring.
+        period_s: until the controller is to be asked again.
         late_anyway: the share of tokens that no chunk makes late; None: nothing tells.
         replicas: how many replicas of the group report to the controller.
         switches: all that the controller knows of control being switched.
@@ -470,6 +471,7 @@ class BatchLimits:
     generation: int = 0
     wanted_row: int = 0
     late_anyway: float | None = None
+    period_s: float = 0.0
 
 
 def _table(packed: bytes) -> Floats:

@@ -54,6 +54,7 @@ class BatchController:
         self._refusals = Refusals()
         self._configs: dict[str, BatchingConfig] = {}
         self._metrics = _Metrics()
+        self._said_slower = 1.0
         self._started_unix_s = time.time()
         self._reported_s = self._started_s = time.monotonic()
         if ends_after_s is not None:
@@ -81,6 +82,7 @@ class BatchController:
             raise
         self._refusals.accepted(taken.group, taken.replica_id)
         self._metrics.exchanged(self._loop, now_s)
+        self._say_slower()
         return to_wire(answer)
 
     def snapshot(self) -> dict[str, Any]:
@@ -138,6 +140,18 @@ class BatchController:
             ],
             "refused": self._refusals.snapshot(now_s),
         }
+
+    def _say_slower(self) -> None:
+        slower = self._loop.slower
+        if (slower > 1) != (self._said_slower > 1) or slower > 2 * self._said_slower:
+            replicas = sum(self._loop.sizes().values())
+            logger.warning(
+                "%d replicas report to this controller: period and lease are %.1f times what is"
+                " configured.",
+                replicas,
+                slower,
+            )
+            self._said_slower = slower
 
     def _config(self, batching: dict[str, Any]) -> BatchingConfig:
         # Parsing takes longer than the rest of an exchange.

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import re
 import time
 from collections.abc import Callable
@@ -65,6 +66,7 @@ class ControlLink:
         self._report: EngineReport | None = None
         self._reported_s = asyncio.get_running_loop().time()  # when it came
         self._answered_s = self._reported_s  # when the controller last did
+        self._ask_s = -math.inf  # when it is to be asked next
         self._complaint: str | None = None  # the last one that was logged
         self.role: Role | None = None  # as the controller said last
         self._leaves = False  # its replica is being removed
@@ -99,7 +101,10 @@ class ControlLink:
                 self._note(told, clock())
                 if told.young:
                     next_s = min(next_s, clock() + YOUNG_PERIOD_S)
-                answer = await self._ask({name: report[name] for name in REPORTED})
+                if told.young or clock() >= self._ask_s:
+                    self._ask_s = clock() - self._config.period_s
+                    answer = await self._ask({name: report[name] for name in REPORTED})
+                    self._ask_s += answer["period_s"] if answer else 0.0
                 self._metrics.publish_controller_age(clock() - self._answered_s)
                 if answer is not None and list(answer["switches"]) != list(report["switches"]):
                     next_s = clock()  # control was switched: apply that now, not in half a second

@@ -311,7 +311,7 @@ def test_recent_steps_are_means_since_the_last_report() -> None:
     # Of 40 tokens, 30 waited 60 ms and 10 waited 20 ms.
     assert now.recent.itl_s == pytest.approx(0.05)
     assert now.itl.counts == histogram_of([0.02] * 10 + [0.06] * 30).counts
-    assert len(now.rows.table) == 3 * 6 * 8  # the model learns from all
+    assert len(now.rows.table) == 3 * 5 * 8  # the model learns from all
     assert said(g).recent == RecentSteps()
 
 

@@ -14,6 +14,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from controller import metrics
 from controller.config import BatchingConfig, parse_batching
 from controller.errors import ConfigError, ReportError
+from controller.fleet import loop
 from controller.fleet.actor import BatchController
 from controller.law.client_feedback import STEP, Gaps
 from controller.law.target import AIM
@@ -118,6 +119,15 @@ async def test_a_switch_is_applied_at_once_and_logged_once(linked, monkeypatch, 
     assert [s > 0 for s in slept] == [True, True, False, True, True, False, True, True, True]
     said = [m for m in caplog.messages if "replica r1" in m]
     assert [m.split(":")[0] for m in said] == ["Control is switched off", "Control is switched on"]
+
+
+async def test_a_controller_of_many_replicas_is_asked_less_often_than_the_engine(
+    linked, monkeypatch
+) -> None:
+    monkeypatch.setattr(loop, "MOST_PER_S", 0.5)  # one replica reports twice a second
+    exchanges: list[int] = []
+    reports, slept = await linked({8: lambda c: exchanges.append(c.snapshot()["exchanges"])}, 9)
+    assert (exchanges, len(reports), max(slept) <= 0.5) == ([1], 9, True)
 
 
 async def test_a_refused_live_configuration_is_in_every_report_that_the_controller_gets(linked):

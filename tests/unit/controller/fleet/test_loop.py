@@ -68,6 +68,22 @@ def test_groups_know_nothing_of_each_other() -> None:
     assert pooled(loop, group="h").lengths.n == 0
 
 
+def test_beyond_what_one_controller_carries_period_and_lease_grow_together() -> None:
+    loop = ControlLoop()
+
+    def exchanged(seq: int, now_s: float) -> list[tuple[float, float]]:
+        answers = [
+            loop.exchange(report(replica_id=str(n), seq=seq), EXACT, now_s) for n in range(500)
+        ]
+        return [(answer.period_s, answer.lease_s) for answer in answers]
+
+    assert exchanged(1, 0.0)[0] == (0.5, 5.0)
+    assert exchanged(2, 1.0)[-1] == (2.0, 20.0)  # 500 twice a second are four times 250
+    assert exchanged(3, 31.0)[-1] == (2.0, 20.0)  # two leases later: late, and not gone
+    assert loop.sizes() == {"g": 500}
+    assert loop.exchange(report(replica_id="0", seq=4), EXACT, 200.0).lease_s == 5.0
+
+
 STEPS = rows_of(linear_steps())  # 20 ms, and 0.2 ms a decode
 HUNDRED = moments_of([(100, 100)])
 CAPPED = {"paper": {"memory": "exact"}, "max_running": {"max": 10}}
