@@ -15,7 +15,7 @@ from controller.law.forecast import AGE, COUNT, HELD, LEFT, Forecast
 from controller.law.rows import DECODES, KEPT, KV, PREFILL, TOOK_S, StepRows
 from controller.law.step_model import alone_s, predict_s, scaled
 from controller.law.target import AIM, KNOWN_STEPS, Targets, TargetSearch, in_time_s, theta_s
-from controller.models.arrays import Floats
+from controller.models.arrays import Bools, Floats
 from controller.models.demand import MEMORY_S, TYPICAL_PROMPT, Demand
 from controller.models.preempted_share import PRIORITY_SHARE, MemoryMargin, worth_of
 from controller.models.step_time import FEATURES, MIN_STEPS, StepModel
@@ -171,11 +171,11 @@ class _Law:
         tokens, late = self._kept.late[index] if index < len(self._kept.late) else (1.0, 0.0)
         return min(late / max(tokens, 1.0), 1.0)
 
-    def _late_alone(self, table: Floats, itl_s: float) -> Floats:
+    def _late_alone(self, table: Floats, itl_s: float) -> Bools:
         """Which steps were late by their decodes alone: s0 > theta, shape (n,)."""
         expected_s, took_s = predict_s(self._model, table), table[:, TOOK_S]
         decodes_s = alone_s(self._model, table)
-        late: Floats = (took_s > itl_s) & (decodes_s > theta_s(expected_s, took_s, itl_s))
+        late: Bools = (took_s > itl_s) & (decodes_s > theta_s(expected_s, took_s, itl_s))
         return late
 
     def _demand(self) -> Demand:
