@@ -21,8 +21,11 @@ def by_latency(model: StepModel, running: Ahead, newcomer: Ahead, limit_s: float
     Args:
         newcomer: of one request.
     """
-    each_s = model.c1 * newcomer.alive + model.c2 * newcomer.mean
-    left_s = limit_s - model.c0 - model.c1 * running.alive - model.c2 * running.mean
+    each_s = model.c1 * newcomer.alive + model.c2 * (
+        newcomer.mean + SHARED_DEVIATIONS * newcomer.error
+    )
+    held = running.mean + SHARED_DEVIATIONS * running.error
+    left_s = limit_s - model.c0 - model.c1 * running.alive - model.c2 * held
     counts = each_s > TINY_S
     return float(np.min(left_s[counts] / each_s[counts], initial=np.inf))
 
