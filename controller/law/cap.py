@@ -18,23 +18,20 @@ SHARED_DEVIATIONS = 0.6  # of the error of S: held back in full, a cold start fi
 def by_latency(model: StepModel, running: Ahead, newcomer: Ahead, limit_s: float) -> float:
     """k with which steps of decodes alone stay within ``limit_s`` for every h.
 
+    A step reads M + 0.6 E tokens.
+
     Args:
         newcomer: of one request.
     """
-    each_s = model.c1 * newcomer.alive + model.c2 * (
-        newcomer.mean + SHARED_DEVIATIONS * newcomer.error
-    )
-    held = running.mean + SHARED_DEVIATIONS * running.error
-    left_s = limit_s - model.c0 - model.c1 * running.alive - model.c2 * held
+    each_s = model.c1 * newcomer.alive + model.c2 * _held(newcomer)
+    left_s = limit_s - model.c0 - model.c1 * running.alive - model.c2 * _held(running)
     counts = each_s > TINY_S
     return float(np.min(left_s[counts] / each_s[counts], initial=np.inf))
 
 
 def by_memory(running: Ahead, newcomer: Ahead, tokens: float, most: int) -> float:
     """k with which M + 0.6 E stays within ``tokens`` for every h; up to ``most``."""
-
-    left = tokens - running.mean - SHARED_DEVIATIONS * running.error
-    each = newcomer.mean + SHARED_DEVIATIONS * newcomer.error
+    left, each = tokens - _held(running), _held(newcomer)
     counts = each > TINY_TOKENS
     return min(float(np.min(left[counts] / each[counts], initial=np.inf)), float(most))
 
@@ -53,14 +50,14 @@ def reserve(
     max(k, 1) more, which bring ``prompt`` tokens each.
     """
     more = max(k, 1.0)
-    now = float(_upper(running, newcomer, 0.0).max(initial=held)) - held
-    then = float(_upper(running, newcomer, more).max(initial=held))
+    now = float(_held(running).max(initial=held)) - held
+    then = float((_held(running) + more * _held(newcomer)).max(initial=held))
     then -= held + more * prompt
     each = max((then - now) / more, 0.0)
     return Reserve(now - each * count, each)
 
 
-def _upper(running: Ahead, newcomer: Ahead, k: float) -> Floats:
-    error = running.error + k * newcomer.error
-    upper: Floats = running.mean + k * newcomer.mean + SHARED_DEVIATIONS * error
-    return upper
+def _held(ahead: Ahead) -> Floats:
+    """M + 0.6 E."""
+    held: Floats = ahead.mean + SHARED_DEVIATIONS * ahead.error
+    return held

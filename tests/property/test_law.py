@@ -204,15 +204,17 @@ def test_more_time_lets_more_requests_run_and_one_more_is_late(data, model, here
     if math.isfinite(k):
 
         def longest_s(count: float) -> float:
-            alive, held = (getattr(running, f) + count * getattr(newcomer, f) for f in FIELDS)
-            there = model.c1 * newcomer.alive + model.c2 * newcomer.mean > 1e-12
+            alive, held, error = (
+                getattr(running, f) + count * getattr(newcomer, f)
+                for f in ("alive", "mean", "error")
+            )
+            held += SHARED_DEVIATIONS * error
+            each = newcomer.mean + SHARED_DEVIATIONS * newcomer.error
+            there = model.c1 * newcomer.alive + model.c2 * each > 1e-12
             return float((model.c0 + model.c1 * alive + model.c2 * held)[there].max())
 
         assert longest_s(k) == pytest.approx(limit_s, rel=1e-6)
         assert longest_s(k + 1) > limit_s
-
-
-FIELDS = ("alive", "mean")
 
 
 @examples(0.5)
