@@ -186,7 +186,7 @@ class Limiter:
             return max(slots, 0), "load"
         least = max(self._b_min - here, 0 if here else 1)
         if slots <= 0:
-            # Over a cap of the policy's. One that is configured, or the engine's own, holds for all.
+            # Over a cap of the policy. One that is configured, or the engine's own, holds for all.
             if held.reason not in ("memory", "sla") or not state.outranks():
                 return max(least, 0), None if held.reason == "load" else held.reason
             slots = 1
