@@ -156,6 +156,8 @@ class _Law:
             both = fade * tokens + float(weight @ decodes), fade * before + float(weight @ late)
             kept.late = (*kept.late[:index], both, *kept.late[index + 1 :])
         kept.row = int(new.numbers[-1])
+        if kept.row < KNOWN_STEPS:
+            return  # the model is a guess, and would be remembered for minutes
         keep = math.exp(-float(took_s.sum()) / LONG_MEMORY_S)
         speed = float(self._seen.fit.speeds[self._seen.rows.numbers > row].mean())
         before_costs = kept.costs or (0.0,) * FEATURES
