@@ -148,6 +148,13 @@ def test_a_report_sent_twice_gets_the_same_answer_and_moves_nothing() -> None:
     assert second.max_running == 30  # one window after the first, not two
 
 
+def test_an_engine_that_started_anew_is_learned_from_its_first_step_on() -> None:
+    loop = ControlLoop()
+    loop.exchange(report(seq=9, rows=rows_of(linear_steps(300))), SLA, 0.0)
+    anew = report(seq=1, rows=rows_of(linear_steps(20)))
+    assert loop.exchange(anew, SLA, 60.0).wanted_row == 20
+
+
 def test_a_report_that_was_overtaken_is_old_news() -> None:
     loop = ControlLoop()
     answer = loop.exchange(report(seq=5, running=50), SLA, 0.0)
