@@ -28,6 +28,7 @@ from controller.models.demand import MEMORY_S, Demand
 from controller.models.prompt_work import PromptWork
 from controller.models.step_time import StepModel
 
+TINY_S = 1e-9
 AIM = 0.85  # of the share of tokens that may be late
 # Before steps have run T / s is taken to spread by 5%, as if so many steps had shown it.
 FIRST_SPREAD, FIRST_STEPS = 0.05, 40
@@ -63,7 +64,7 @@ class Targets:
 def theta_s(expected_s: Floats, took_s: Floats, itl_s: float) -> Floats:
     """theta of steps that take s by the model and took T; seconds, of their shape."""
     late = (expected_s <= itl_s) & (itl_s < took_s)
-    in_time_s: Floats = np.where(late, itl_s - took_s + expected_s, itl_s * expected_s / took_s)
+    in_time_s: Floats = np.where(late, itl_s - took_s + expected_s, itl_s * expected_s / np.maximum(took_s, TINY_S))
     return in_time_s
 
 
