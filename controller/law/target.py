@@ -64,7 +64,9 @@ class Targets:
 def theta_s(expected_s: Floats, took_s: Floats, itl_s: float) -> Floats:
     """theta of steps that take s by the model and took T; seconds, of their shape."""
     late = (expected_s <= itl_s) & (itl_s < took_s)
-    in_time_s: Floats = np.where(late, itl_s - took_s + expected_s, itl_s * expected_s / np.maximum(took_s, TINY_S))
+    in_time_s: Floats = np.where(
+        late, itl_s - took_s + expected_s, itl_s * expected_s / np.maximum(took_s, TINY_S)
+    )
     return in_time_s
 
 
