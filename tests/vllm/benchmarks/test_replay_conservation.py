@@ -60,7 +60,7 @@ def placed(drawn: list[tuple[float, int, int, int | None, int]]) -> list[Request
 
 
 @pytest.mark.parametrize("spec", VARIANTS)
-@examples(0.1)
+@examples(0.05)
 @given(
     drawn=requests,
     kv_tokens=st.integers(240, 1200),
