@@ -92,7 +92,7 @@ def split(text: str, kind: str, parts: bool) -> Any:
 
 
 @given(texts, turns, st.booleans())
-@examples(0.3)
+@examples(0.15)
 def test_of_messages(system: str, drawn: Any, marked: bool) -> None:
     talk: list[Any] = []
     prompts, said, chars = [], [], len(system)
@@ -133,7 +133,7 @@ def test_of_messages(system: str, drawn: Any, marked: bool) -> None:
 
 
 @given(texts, turns)
-@examples(0.3)
+@examples(0.15)
 def test_of_responses(instructions: str, drawn: Any) -> None:
     talk: list[Any] = []
     prompts, said, chars = [], [], len(instructions)
@@ -161,7 +161,7 @@ def test_of_responses(instructions: str, drawn: Any) -> None:
 
 
 @given(texts, turns)
-@examples(0.3)
+@examples(0.15)
 def test_of_chat(system: str, drawn: Any) -> None:
     talk: list[Any] = [{"role": "system", "content": system}]
     prompts, said, chars = [], [], len(system)

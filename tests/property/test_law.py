@@ -40,7 +40,7 @@ def packed(exposure: Exposure) -> bytes:
     return np.concatenate([exposure.ended, exposure.at_risk]).astype(np.float32).tobytes()
 
 
-@examples(1)
+@examples(0.5)
 @given(st.data())
 def test_limits_are_finite_and_inside_the_bounds_whatever_was_seen(data: st.DataObject) -> None:
     config = data.draw(configs("adaptive"))
@@ -94,7 +94,7 @@ def test_limits_are_finite_and_inside_the_bounds_whatever_was_seen(data: st.Data
             steps = steps[: len(steps) // 2]
 
 
-@examples(0.5)
+@examples(0.25)
 @given(st.data(), st.integers(1, 3))
 def test_what_it_remembers_goes_on_in_another_process(data: st.DataObject, count: int) -> None:
     config = data.draw(configs("adaptive"))
@@ -152,7 +152,7 @@ def seen_rows(steps: list[StepSample]) -> Any:
     return history.rows
 
 
-@examples(0.5)
+@examples(0.25)
 @given(st.lists(samples, max_size=60), st.sampled_from([0, 256]))
 def test_no_cost_is_negative_or_infinite_whatever_steps_took(steps, graph):
     fit = Fit(seen_rows(steps), guess(D), GUESS_STEPS, graph)
@@ -195,7 +195,7 @@ def ahead_of(data: st.DataObject, requests: int) -> tuple[Ahead, Ahead]:
     return forecast.of(data.draw(tables(requests))), forecast.of(one)
 
 
-@examples(0.5)
+@examples(0.25)
 @given(st.data(), costs, st.integers(1, 100), st.floats(0.001, 0.5), st.floats(1, 3))
 def test_more_time_lets_more_requests_run_and_one_more_is_late(data, model, here, limit_s, more):
     running, newcomer = ahead_of(data, here)
@@ -217,7 +217,7 @@ def test_more_time_lets_more_requests_run_and_one_more_is_late(data, model, here
         assert longest_s(k + 1) > limit_s
 
 
-@examples(0.5)
+@examples(0.25)
 @given(st.data(), st.integers(1, 60), st.floats(100, 1e6), st.floats(1, 3))
 def test_more_memory_holds_more_requests_and_one_more_does_not_fit(data, here, tokens, more):
     running, newcomer = ahead_of(data, here)
@@ -252,7 +252,7 @@ def test_no_step_is_planned_longer_than_ten_times_the_sla(prompt: int, every: in
 SLOW_PROMPTS = StepModel(0.003, 1e-5, 0.0, 1e-4, 0.0, 0.0)
 
 
-@examples(1)
+@examples(0.5)
 @given(st.data())
 def test_the_rows_that_are_known_are_those_of_the_engine_and_each_once(data):
     """Reports are lost, sent twice and overtaken; controllers and engines start anew."""

@@ -70,7 +70,7 @@ def test_an_itl_is_given_up_from_when_as_many_wait_as_run(running):
     assert not keeps_itl(running, few, decodes=True, without=False)
 
 
-@examples(0.5)
+@examples(0.25)
 @given(models, moments(), fleets, transfers, slas)
 def test_never_worse_than_aggregated(model, lengths, fleet, transfer, sla):
     found = splits(model, lengths, fleet, transfer, sla)
@@ -80,7 +80,7 @@ def test_never_worse_than_aggregated(model, lengths, fleet, transfer, sla):
     assert 0 <= best.prefill < fleet.engines
 
 
-@examples(0.5)
+@examples(0.25)
 @given(models, moments(), fleets, transfers, slas)
 def test_without_prefill_engines_it_is_the_capacity_of_so_many_engines(
     model, lengths, fleet, transfer, sla
@@ -92,7 +92,7 @@ def test_without_prefill_engines_it_is_the_capacity_of_so_many_engines(
     assert abs(alone.per_s - fleet.engines * each) <= 1e-6 * fleet.engines * each
 
 
-@examples(0.5)
+@examples(0.25)
 @given(models, moments(), fleets, transfers, slas, st.data())
 def test_what_goes_through_is_inside_pool_and_cards(model, lengths, fleet, transfer, sla, data):
     prefill = data.draw(st.integers(0, fleet.engines - 1))
@@ -104,7 +104,7 @@ def test_what_goes_through_is_inside_pool_and_cards(model, lengths, fleet, trans
     assert fixed.per_s <= found.per_s * (1 + 1e-9)
 
 
-@examples(0.5)
+@examples(0.25)
 @given(models, moments(), fleets, transfers, slas)
 def test_a_faster_card_never_carries_less(model, lengths, fleet, transfer, sla):
     faster = Transfer(transfer.kv_bytes, 2 * transfer.bytes_per_s, transfer.latency_s)
@@ -113,7 +113,7 @@ def test_a_faster_card_never_carries_less(model, lengths, fleet, transfer, sla):
         assert other.per_s >= one.per_s * (1 - 2.0**-HALVINGS)
 
 
-@examples(0.5)
+@examples(0.25)
 @given(models, moments(), fleets, transfers, st.floats(20, 200), st.floats(100, 20_000), st.data())
 def test_more_time_to_the_first_token_never_carries_less(
     model, lengths, fleet, transfer, itl_ms, ttft_ms, data
@@ -127,7 +127,7 @@ def test_more_time_to_the_first_token_never_carries_less(
     assert in_time.through_per_s <= whenever.through_per_s * (1 + 1e-9)
 
 
-@examples(0.5)
+@examples(0.25)
 @given(st.lists(st.lists(st.floats(0.1, 100), min_size=4, max_size=4), min_size=1, max_size=30),
        st.floats(0.5, 10))  # fmt: skip
 def test_roles_change_no_sooner_than_the_dwell_and_only_for_more(seen, every_s):
@@ -142,7 +142,7 @@ def test_roles_change_no_sooner_than_the_dwell_and_only_for_more(seen, every_s):
             last_s = now_s
 
 
-@examples(0.3)
+@examples(0.15)
 @given(
     st.integers(0, 5),
     st.lists(st.tuples(st.sampled_from(["joins", "leaves", "waits"]), st.integers(0, 9)),
@@ -175,7 +175,7 @@ def test_while_a_fleet_scales_one_decodes_and_no_role_is_lost(prefill, events):
         now_s += SETTLED_S
 
 
-@examples(0.5)
+@examples(0.25)
 @given(st.lists(st.tuples(st.integers(1, 6), st.lists(st.floats(0.1, 100), min_size=6,
                           max_size=6)), min_size=1, max_size=30))  # fmt: skip
 def test_another_number_of_engines_is_decided_for_at_once(seen):

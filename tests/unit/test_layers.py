@@ -113,8 +113,3 @@ def test_no_import_goes_against_the_layers() -> None:
         for reason in sorted(reasons)
     ]
     assert wrong == []
-
-
-def test_an_import_inside_a_function_counts() -> None:
-    cli = REPO / "simulator" / "replay" / "command.py"
-    assert "simulator.replay.plots" in imported(cli, modules())

@@ -2,16 +2,10 @@
 
 import pickle
 
-from controller.errors import BrimfulError, ConfigError, ReportError
+from controller.errors import ConfigError
 
 
 def test_a_config_error_keeps_its_problems_over_pickle() -> None:
     back = pickle.loads(pickle.dumps(ConfigError(["a: wrong", "b: wrong"])))
     assert back.problems == ["a: wrong", "b: wrong"]
     assert str(back) == "a: wrong\nb: wrong"
-
-
-def test_every_error_is_ours_and_a_value_error() -> None:
-    for error in (ConfigError(["a"]), ReportError("b")):
-        assert isinstance(error, BrimfulError)
-        assert isinstance(error, ValueError)

@@ -4,16 +4,10 @@ from itertools import permutations
 
 import pytest
 
-from controller.switch import MOST_GROUPS, Switch, is_on, merged, newest, next_switch
+from controller.switch import MOST_GROUPS, Switch, is_on, merged, next_switch
 
 OFF, ON = Switch(5, False), Switch(9, True)
 A_ON, A_OFF = Switch(7, True, "a"), Switch(8, False, "a")
-
-
-def test_never_switched_is_on() -> None:
-    assert is_on((), "a")
-    assert newest((), "a") is None
-    assert merged((), ()) == ()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from controller.config import Block
 from controller.errors import ConfigError
-from controller.validation import join, keys_at, nearest, parse, shown, unknown_key
+from controller.validation import keys_at, nearest, parse, shown
 
 
 class Inner(BaseModel):
@@ -28,10 +28,6 @@ def problems(data: Any) -> list[str]:
     with pytest.raises(ConfigError) as refused:
         parse(Outer, data, "top")
     return refused.value.problems
-
-
-def test_what_is_right_comes_back_as_the_model() -> None:
-    assert parse(Outer, {"host": "a", "inner": {"port": 2}}, "top").inner == Inner(port=2)
 
 
 @pytest.mark.parametrize(
@@ -68,20 +64,6 @@ def test_a_value_that_python_does_not_write_is_its_type() -> None:
         deep = [deep]
     assert shown(deep) == "this list"
     assert shown(10**5000) == "this int"
-
-
-@pytest.mark.parametrize(
-    ("where", "path", "place"),
-    [("a", ("b", 0, "c"), "a.b[0].c"), ("", ("b",), "b"), ("a", (), "a"), ("", (0,), "[0]")],
-)
-def test_places_are_written_as_in_python(where, path, place):
-    assert join(where, path) == place
-
-
-def test_an_unknown_key_of_the_whole_file_is_at_the_top_level() -> None:
-    assert unknown_key("", "hots", ["host"]) == (
-        "top level: unknown key 'hots'; did you mean 'host'?"
-    )
 
 
 def test_of_very_many_names_not_all_are_listed() -> None:

@@ -135,13 +135,6 @@ def test_the_head_may_go_where_redis_holds_what_it_knew():
     assert [one["metadata"]["name"] for one in budgets] == ["brimful-workers"]
 
 
-def test_ray_keeps_one_replica_of_a_cluster_with_a_tenth_of_the_capacity():
-    """What k8s/overlays/upgrade says of fleets with one replica."""
-    from ray.serve._private.utils import get_capacity_adjusted_num_replicas as adjusted
-
-    assert [adjusted(n, 25) for n in (1, 2, 8)] == [1, 1, 2]
-
-
 def test_serve_configurations_differ_from_the_base_in_what_their_header_says():
     def entry(name: str) -> dict[str, Any]:
         text = the("RayService", documents(name))["spec"]["serveConfigV2"]

@@ -42,13 +42,6 @@ def test_steps_that_begin_outside_of_the_time_of_the_disturbances_are_as_the_pro
     assert steps.step_s(3, 400, 0, 0, 5.0) in (padded_s, 2 * padded_s)
 
 
-def test_nothing_disturbs_by_default() -> None:
-    steps = DisturbedSteps(PROFILE, Disturbances(), 0)
-    assert steps.step_s(3, 400, 50, 6000, 1.0, ["a"]) == PROFILE.step_s(3, 400, 50, 6000)
-    assert steps.step_s(3, 400, 0, 0, 1.0) == PROFILE.step_s(3, 400, 0, 0)
-    assert steps.step_s(3, 400, 50, 6000, 1.0, drafts=5) == PROFILE.step_s(3, 400, 55, 6000)
-
-
 def test_a_share_of_the_steps_is_longer_by_an_exponential_pause() -> None:
     pauses_s = steps_s(Disturbances(pauses=(Pauses(0.05, 0.03),))) - 0.012
     paused_s = pauses_s[pauses_s > 1e-9]
@@ -64,12 +57,6 @@ def test_a_share_of_the_time_is_slow_in_phases_of_this_mean() -> None:
     assert found_s[slow].sum() / found_s.sum() == pytest.approx(0.25, rel=0.1)
     phases = (np.diff(slow.astype(int)) == 1).sum()
     assert found_s[slow].sum() / phases == pytest.approx(2.0, rel=0.15)
-
-
-@pytest.mark.parametrize(("share", "step_s"), [(0.0, 0.012), (1.0, 0.024)])
-def test_slow_never_or_always(share: float, step_s: float) -> None:
-    found_s = steps_s(Disturbances(slow=(SlowPhases(share, 2.0, 1.0),)), 1000)
-    assert found_s == pytest.approx(step_s)
 
 
 def test_an_image_makes_the_first_step_of_its_request_longer() -> None:
@@ -120,14 +107,6 @@ def test_kinds_together_are_profile_mixed_and_encoder_times_factors_plus_pauses(
 def test_a_seed_gives_the_same_steps_and_another_seed_others() -> None:
     assert steps_s(EVERYTHING, 500).tolist() == steps_s(EVERYTHING, 500).tolist()
     assert steps_s(EVERYTHING, 500, seed=2).tolist() != steps_s(EVERYTHING, 500).tolist()
-
-
-def test_adding_a_kind_changes_no_other() -> None:
-    alone_s = steps_s(Disturbances(pauses=(Pauses(0.1, 0.03),)), 1000) - 0.012
-    more = Disturbances(pauses=(Pauses(0.1, 0.03), Pauses(0.0, 1.0)), encoder=EncoderWork(0.5, 1.0))
-    assert steps_s(more, 1000) - 0.012 == pytest.approx(alone_s)
-    noisy_s = steps_s(Disturbances(0.2, pauses=(Pauses(0.1, 0.03),)), 1000)
-    assert noisy_s - steps_s(Disturbances(0.2), 1000) == pytest.approx(alone_s)
 
 
 def test_only_an_engines_first_step_compiles_its_kernels() -> None:

@@ -75,12 +75,6 @@ def test_noise_has_mean_one_its_coefficient_of_variation_and_its_seed() -> None:
     assert StepNoise(0, seed=3).factor() == 1
 
 
-def test_kv_memory_may_be_given_anew() -> None:
-    profile = load_profile("paper-fig3")
-    assert profile.with_kv_tokens(60_000).kv_tokens == 60_000
-    assert profile.with_kv_tokens(None) is profile
-
-
 @pytest.mark.parametrize(
     ("changes", "line", "says"),
     [
@@ -101,13 +95,6 @@ def test_a_wrong_file_is_told_its_line_and_field(tmp_path, changes, line, says):
         load_profile(str(path))
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert says in str(caught.value)
-
-
-def test_a_file_that_is_not_json_is_told_where_it_stops_being_json(tmp_path: Path) -> None:
-    path = tmp_path / "p.json"
-    path.write_text('{\n "source": "x",\n "profiles": {,}\n}')
-    with pytest.raises(ConfigError, match=r"p\.json:3: not JSON: .* column 15"):
-        load_profile(str(path))
 
 
 def test_an_unknown_name_is_told_the_nearest() -> None:

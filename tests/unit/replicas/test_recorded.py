@@ -137,13 +137,6 @@ def test_replaying_the_recorded_steps_gives_their_times_again(tmp_path, disturba
         assert np.percentile(again_s, percentile) == pytest.approx(as_recorded_s, rel=0.1)
 
 
-def test_a_recording_may_be_disturbed_further(tmp_path: Path) -> None:
-    steps = DisturbedSteps(loaded(tmp_path, NOTHING), Disturbances(mixed_s=1.0), 0)
-    assert steps.step_s(4, 400, 32, 512, 0.0) == pytest.approx(
-        COST.step_s(4, 400, 32, 512) + 1.0, rel=1e-3
-    )
-
-
 @pytest.mark.parametrize(
     ("column", "values", "says"),
     [
@@ -162,9 +155,3 @@ def test_a_wrong_column_is_named_once(tmp_path, column, values, says):
     assert len(refused.value.problems) == 1
     assert str(refused.value).startswith(f"{path}:1: recordings.one.steps")
     assert says in str(refused.value)
-
-
-def test_a_recording_says_how_large_its_engine_was(tmp_path: Path) -> None:
-    path = write(tmp_path / "r.json", recorded(NOTHING, 60), max_num_seqs=0)
-    with pytest.raises(ConfigError, match=r"recordings\.one\.max_num_seqs: 0 is not allowed"):
-        load_profile(path)

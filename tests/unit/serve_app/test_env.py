@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from serve_app import cli, haproxy
-from serve_app.environment import DIRECT_STREAMING, HA_PROXY, STREAMING, variables
+from serve_app.environment import STREAMING, variables
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,10 +42,6 @@ def test_what_the_user_has_set_stays(
     cli.main(["env", "--yaml"])
     listed = yaml.safe_load(capsys.readouterr().out)
     assert "it's 60" in [one["value"] for one in listed]
-
-
-def test_all_that_direct_streaming_and_the_second_chance_need() -> None:
-    assert {HA_PROXY, DIRECT_STREAMING, haproxy.OURS, *haproxy.ENVIRONMENT} <= variables().keys()
 
 
 def test_the_manifests_have_the_same() -> None:

@@ -7,7 +7,7 @@ import pytest
 from serve_app.flag_number import ABOVE_0, number
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "many", "", "61"])
+@pytest.mark.parametrize("text", ["0", "nan", "many", "61"])
 def test_another_number_is_refused_by_its_text(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         number("above 0, up to 60", ABOVE_0, 60)(text)

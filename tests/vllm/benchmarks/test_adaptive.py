@@ -39,22 +39,18 @@ def stream(n: int, rate: float, seed: int = 0) -> tuple[Request, ...]:
     return draw_requests(load_workload("exponential:257,62"), n, rate, None, seed)
 
 
-@pytest.mark.parametrize("noise_cv", [0.0, 0.03])
-def test_the_time_between_tokens_is_inside_the_sla_where_the_default_is_far_out(
-    noise_cv: float,
-) -> None:
+def test_the_time_between_tokens_is_inside_the_sla_where_the_default_is_far_out() -> None:
     requests = stream(500, 8.0)
-    ours, default = (served(requests, s, noise_cv=noise_cv) for s in ("adaptive", "static"))
+    ours, default = (served(requests, s, noise_cv=0.03) for s in ("adaptive", "static"))
     late = ours.gaps.end_s > 5.0  # the first seconds teach it what a step takes
     assert np.percentile(ours.gaps.length_s[late], 99) <= 0.0501
     assert np.percentile(default.gaps.length_s, 99) > 0.1
     assert ours.end_s <= default.end_s * 1.05
 
 
-@pytest.mark.parametrize("itl_ms", [20, 28])  # a step of one decode takes 27.1
-def test_an_sla_that_no_step_meets_does_not_stop_the_engine(itl_ms: float) -> None:
+def test_an_sla_that_no_step_meets_does_not_stop_the_engine() -> None:
     requests = stream(200, 4.0)
-    ours, default = (served(requests, s, sla=Sla(itl_ms=itl_ms)) for s in ("adaptive", "static"))
+    ours, default = (served(requests, s, sla=Sla(itl_ms=20)) for s in ("adaptive", "static"))
     assert ours.end_s <= default.end_s * 1.05
     assert np.percentile(ours.gaps.length_s, 99) <= np.percentile(default.gaps.length_s, 99)
 
@@ -103,13 +99,12 @@ def test_priorities_keep_their_order() -> None:
     assert started[-1] <= started[-2] <= min(started[10:-2])
 
 
-@pytest.mark.parametrize("drafts", [None, Speculation(tokens=4, acceptance=0.7)])
 @pytest.mark.parametrize("shared", [0, 192])
-def test_it_runs_with_drafts_and_with_shared_prefixes(
-    drafts: Speculation | None, shared: int
-) -> None:
+def test_it_runs_with_drafts_and_with_shared_prefixes(shared: int) -> None:
     requests = stream(120, 12.0)
     spec = f"adaptive:enable_prefix_caching={'true' if shared else 'false'}"
-    plan = replace(parse_policy(spec, SLA, ENGINE), speculation=drafts)
+    plan = replace(
+        parse_policy(spec, SLA, ENGINE), speculation=Speculation(tokens=4, acceptance=0.7)
+    )
     trace = replay(requests, plan, Ground(FIG3.with_kv_tokens(20_000), shared_prefix_tokens=shared))
     assert [o.tokens for o in trace.outcomes] == [r.output_tokens for r in requests]

@@ -3,25 +3,10 @@
 import json
 
 import pytest
-from vllm.v1.core.sched.scheduler import Scheduler
 
 from benchmarks.cost import scheduler as bench_scheduler
-from benchmarks.cost.full_batch import SETTINGS, FullBatch, step_delay_us
+from benchmarks.cost.full_batch import SETTINGS, step_delay_us
 from benchmarks.cost.scheduler import Engine, TimedScheduler
-from simulator.virtual.watch import Watch
-
-
-def test_the_watch_runs_in_our_code_alone():
-    watch = Watch()
-
-    watch.switch(True)
-    watch.switch(False)
-    counted = watch.own_ns
-    for _ in range(1000):
-        watch.switch(False)
-
-    assert counted > 0
-    assert watch.own_ns == counted
 
 
 def test_own_code_is_a_part_of_the_step_and_vllms_is_not_in_it():
@@ -33,17 +18,6 @@ def test_own_code_is_a_part_of_the_step_and_vllms_is_not_in_it():
     whole_ns = sum(engine.step() for _ in range(20))
 
     assert 0 < watch.own_ns - before_ns < whole_ns / 2
-
-
-def test_plain_vllm_takes_the_same_steps():
-    engines = [Engine(TimedScheduler, 8), Engine(Scheduler, 8)]
-    for engine in engines:
-        for _ in range(5):
-            engine.step()
-
-    ours, plain = (e.scheduler.requests for e in engines)
-    assert {r.num_computed_tokens for r in ours.values()} == {128 + 4}
-    assert {r.num_computed_tokens for r in plain.values()} == {128 + 4}
 
 
 def test_the_last_line_is_one_json_object(monkeypatch, capsys):
@@ -63,16 +37,6 @@ def test_the_last_line_is_one_json_object(monkeypatch, capsys):
     delays = [f"step_delay_{name}_p99_us_256" for name in ("leased", "inline")]
     aimed = [i for i, row in rows.items() if row["target"] is not None]
     assert aimed == ["own_code_median_us_256", *full, *delays]
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_full_batch_stays_full(name):
-    batch = FullBatch(16, SETTINGS[name])
-    own_us = [batch.step() for _ in range(60)]
-
-    assert len(batch._scheduler.requests) == 16
-    assert max(map(int, batch._scheduler.requests)) > 16  # others came
-    assert min(own_us) > 0
 
 
 @pytest.mark.parametrize("leased", [True, False])

@@ -1,30 +1,21 @@
 """The lab with a tiny model and runs of seconds, and its replays."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tqdm import tqdm
 from vllm import SamplingParams
 
-from benchmarks.engine_lab.figures import figures_of
 from benchmarks.engine_lab.hog import Hog
 from benchmarks.engine_lab.lab import Lab
-from benchmarks.engine_lab.load import requests_of
-from benchmarks.engine_lab.replays import run, served_of
+from benchmarks.engine_lab.replays import run
 from benchmarks.engine_lab.results import Results
-from benchmarks.engine_lab.search import candidates
 from benchmarks.engine_lab.step_log import StepLog
-from benchmarks.engine_lab.tasks import BesideTask, EngineTask, Ground, Limits, RankTask
-from controller.config import Sla
+from benchmarks.engine_lab.tasks import BesideTask, EngineTask, Ground, Limits
 from replicas.engine.step_recorder import StepRecorder
-from replicas.profiles.profile_file import load_profile
-from simulator.replay.engine import Ground as Machine
-from simulator.replay.engine import replay
-from simulator.virtual.plan import engine_of, parse_policy
 from tests.vllm.engines import engine, generate, scheduler
 
 GROUND = Ground("tiny", None, 130.0, 30.0, 5.0, search_s=40.0)
@@ -50,31 +41,6 @@ def test_a_run_in_the_replay_is_that_of_its_limits(profile: Path) -> None:
     assert chunked["late_frac"] == 0
     assert ours["late_frac"] < 0.01 < whole["late_frac"]
     assert whole["tokens_per_s"] == pytest.approx(ours["tokens_per_s"], rel=0.2)
-
-
-def test_limits_are_ranked_by_what_they_cost(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    some = [one for one in candidates() if one.cap in (16, 64) and one.token_budget != 256]
-    monkeypatch.setattr("benchmarks.engine_lab.replays.candidates", lambda: some)
-    ranked = run(RankTask(GROUND, 0.5), profile)
-    j = [one["j"] for one in ranked]
-    assert j == sorted(j)
-    (whole,) = (one for one in ranked if one["limits"] == asdict(Limits(64, 2048)))
-    assert ranked[0]["limits"]["token_budget"] < 100
-    assert whole["j"] > 1.5 * ranked[0]["j"]
-
-
-def test_what_clients_saw_of_a_replay_is_all_of_it(profile: Path) -> None:
-    steps = load_profile(str(profile))
-    plan = parse_policy("static", Sla(itl_ms=130), engine_of(steps))
-    requests = requests_of(0.5, 30, seed=1)
-    served = served_of(replay(requests, plan, Machine(steps)))
-    assert served.tokens.tolist() == [request.output_tokens for request in requests]
-    assert len(served.gap_s) == sum(request.output_tokens - 1 for request in requests)
-    last = served.first_s + np.bincount(served.gap_request, served.gap_s)
-    assert last == pytest.approx(served.last_s)
-    assert asdict(figures_of(served, 0.13, 99.0, 5.0, 30.0))["late_frac"] > 0
 
 
 @pytest.mark.engine

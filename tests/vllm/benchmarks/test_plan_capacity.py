@@ -23,10 +23,8 @@ JUDGED = 98
 # rooflines; bound by the SLA (most) and by memory (gemma).
 GROUNDS = (
     "llama-2-7b --profile paper-fig3 --workload exponential:257,62",
-    "llama-2-70b --tensor-parallel 4 --profile h100-Llama-2-70b-hf-tp4",
     "llama-3.1-8b --gpu L4 --tensor-parallel 1 --workload exponential:257,62 --itl 100",
     "gemma-3-27b --gpu H100 --workload exponential:512,128",
-    "gpt-oss-20b --gpu L4 --workload exponential:1024,128 --itl 100",
 )
 
 

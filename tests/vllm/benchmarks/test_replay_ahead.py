@@ -203,14 +203,13 @@ def test_drafts_are_verified_ahead_too() -> None:
     assert len(trace.gaps.length_s) < sum(r.output_tokens for r in requests) / 1.5
 
 
-@pytest.mark.parametrize("engine", [ENGINE, IN_TURN])
-def test_drafts_by_batch_size_are_vllms_own_and_take_their_time(engine: EngineOptions) -> None:
+def test_drafts_by_batch_size_are_vllms_own_and_take_their_time() -> None:
     requests = [Request(0.0, 16, 40)] * 3 + [Request(0.0, 16, 90)]
     drafts = Speculation(tokens=4, acceptance=1.0, by_batch=((1, 1, 4), (2, 2, 0)))
     took_s = {}
     for draft_s in (0.0, 0.5):
         speculation = drafts.model_copy(update={"draft_s": draft_s})
-        plan = replace(parse_policy("static", Sla(), engine), speculation=speculation)
+        plan = replace(parse_policy("static", Sla(), ENGINE), speculation=speculation)
         trace = replay(requests, plan, Ground(PLANT))
         assert [o.tokens for o in trace.outcomes] == [40, 40, 40, 90]
         took_s[draft_s] = trace.end_s
@@ -225,13 +224,10 @@ def test_drafts_by_batch_size_are_vllms_own_and_take_their_time(engine: EngineOp
 WARM = draw_requests(load_workload("exponential:80,30"), 150, 1.0, None, 3)
 
 
-@pytest.mark.parametrize("engine", [ENGINE, IN_TURN])
-def test_a_warm_engine_knows_its_step_times_and_counts_nothing_of_the_warm_up(
-    engine: EngineOptions,
-) -> None:
+def test_a_warm_engine_knows_its_step_times_and_counts_nothing_of_the_warm_up() -> None:
     requests = tuple(Request(0.5 * k, 70, 12, 200) for k in range(30))
     cold, warm = (
-        served(requests, "adaptive", engine, Sla(itl_ms=1500), warm_up=w) for w in ((), WARM)
+        served(requests, "adaptive", ENGINE, Sla(itl_ms=1500), warm_up=w) for w in ((), WARM)
     )
     assert [o.request for o in warm.outcomes] == list(requests)
     assert all(o.tokens == 12 for o in warm.outcomes)

@@ -26,7 +26,6 @@ VARIANTS = (
     *POLICIES,
     *BENCH_ONLY,
     "static:watermark=0.2",
-    "static:enable_prefix_caching=true",
     "paper:memory=exact",
     "paper:memory=live,units=blocks",
     "paper:l0=buffer,l0_period_s=1",
@@ -34,11 +33,7 @@ VARIANTS = (
     "static:async_scheduling=true",
     "static:async_scheduling=true,enable_prefix_caching=true",
     "adaptive:async_scheduling=true",
-    "paper:memory=live,async_scheduling=true",
-    "clairvoyant:async_scheduling=true",
-    "reserved:async_scheduling=true",
     "qoserve:slack=gaps,token_step=16,least_tokens=16,async_scheduling=true",
-    "past_future:lengths=average,async_scheduling=true",
 )
 
 requests = st.lists(
@@ -65,7 +60,7 @@ def placed(drawn: list[tuple[float, int, int, int | None, int]]) -> list[Request
 
 
 @pytest.mark.parametrize("spec", VARIANTS)
-@examples(0.1)
+@examples(0.05)
 @given(
     drawn=requests,
     kv_tokens=st.integers(240, 1200),

@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchmarks.contests.offline import CASES, draw, seeds_of
 from benchmarks.contests.race import highest
 from benchmarks.cost.bare_engine import BareEngine
 from benchmarks.report.workers import Bench
@@ -28,21 +27,6 @@ def test_memory_part_runs_and_holds_adaptive_against_the_best_of_five() -> None:
     assert section.rows[0].at_least == 0.995
     assert section.rows[-1].met is None  # preemptions are no aim
     assert "clairvoyant" in section.markdown("make results")
-
-
-def test_a_case_without_randomness_counts_once() -> None:
-    seeds = {case.name: seeds_of(case, 40, (11, 12, 13)) for case in CASES}
-    alone = [name for name, found in seeds.items() if found == (11,)]
-    assert alone == ["fixed-64-300-6k", "fixed-191-382-exact"]
-    # Fixed lengths, but each client allows something else.
-    assert seeds["fixed-128-128"] == (11, 12, 13)
-
-
-def test_no_case_but_the_one_named_so_tells_the_output_length() -> None:
-    for case in CASES:
-        drawn = draw(case, 40, 11)
-        told = all(r.max_tokens == r.output_tokens for r in drawn)
-        assert told == case.name.endswith("exact")
 
 
 def test_a_violation_run_counts_tokens_and_steps() -> None:
@@ -70,8 +54,3 @@ def test_the_bare_engine_accounts_for_its_tokens() -> None:
 def test_the_highest_rate_is_found_from_any_guess(near: float, capacity: float) -> None:
     found = highest(lambda rate: rate <= capacity, near, 0.01, 50.0)
     assert capacity / 1.03 <= found <= capacity
-
-
-def test_nothing_holds_and_everything_does() -> None:
-    assert highest(lambda rate: False, 1.0, 0.01, 50.0) == 0.0
-    assert highest(lambda rate: True, 1.0, 0.01, 50.0) == 50.0

@@ -1,16 +1,12 @@
 """Which clock ends an answer, and that none of Ray's does it before."""
 
-import inspect
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.serve._private import proxy, replica
-from ray.serve._private.constants import SERVE_HTTP_REQUEST_TIMEOUT_S_HEADER
-from ray.serve._private.controller import ServeController
-from ray.serve._private.http_util import parse_request_timeout_header
+from ray.serve._private import replica
 
-from replicas.admission.asked import DEADLINE, TIMEOUT
+from replicas.admission.asked import DEADLINE
 from replicas.server.answer_clocks import AnswerClocks
 
 HEADER, GATEWAY = b"x-request-timeout-seconds", b"x-envoy-expected-rq-timeout-ms"
@@ -75,13 +71,3 @@ def test_of_one_that_rays_proxy_sends_it_ends_before_the_proxy_cuts(
     limit = AnswerClocks(given_s, behind_ray=True).limit(headers)
     assert (limit and limit.after_s) == after_s
     assert said in (limit.said if limit else "")
-
-
-def test_ray_reads_the_header_where_it_is_taken_to() -> None:
-    assert SERVE_HTTP_REQUEST_TIMEOUT_S_HEADER == TIMEOUT
-    assert parse_request_timeout_header({HEADER: b"3"}, 12.0) == 3.0
-    assert inspect.getsource(replica).count("parse_request_timeout_header(") == 1
-    asgi = inspect.getsource(replica.Replica._direct_ingress_asgi)
-    assert "request_timeout_s = self._parse_request_timeout(headers)" in asgi
-    assert "parse_request_timeout_header" in inspect.getsource(proxy.HTTPProxy)
-    assert "get_http_config" in vars(ServeController)

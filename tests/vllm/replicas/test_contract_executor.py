@@ -8,7 +8,6 @@ import pytest
 from vllm.platforms import current_platform
 from vllm.platforms.cpu import CpuPlatform
 from vllm.utils.ompmultiprocessing import OMPProcessManager
-from vllm.v1.engine.core_client import MPClient
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
@@ -34,19 +33,6 @@ def test_on_cpu_vllm_turns_uni_into_mp_so_it_is_set_on_the_finished_config(tiny_
 def test_the_settings_stay_on_the_finished_config(tiny_llama):
     given = {"brimful": {"executor": "in_process"}}
     assert engine_config(tiny_llama, additional_config=given).additional_config == given
-
-
-def test_the_client_starts_enginecore_in_its_constructor():
-    # The environment is set around it.
-    assert "with launch_core_engines(" in inspect.getsource(MPClient.__init__)
-
-
-def test_vllms_own_worker_gets_its_threads_from_the_same_place():
-    source = inspect.getsource(MultiprocExecutor)
-    assert "cpu_omp_manager = OMPProcessManager(self.vllm_config)" in source
-    assert "with cpu_omp_manager.configure_omp_envs(" in source
-    names = list(inspect.signature(OMPProcessManager.configure_omp_envs).parameters)
-    assert names == ["self", "rank", "local_rank"]
 
 
 def test_enginecore_is_spawned_with_the_threads_a_worker_would_have(tiny_llama, monkeypatch):

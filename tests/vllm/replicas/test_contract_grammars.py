@@ -12,30 +12,12 @@ from vllm.entrypoints.serve.exception_handling.error_response import create_erro
 from vllm.exceptions import GenerationError, VLLMClientError
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.output import GrammarOutput
-from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import FINISH_REASON_STRINGS
 from vllm.v1.request import Request
 from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
-from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from replicas.workarounds.grammar_answers import GrammarError
 from replicas.workarounds.grammar_faults import OWN_MASKS
-
-
-def test_a_reason_that_is_set_as_a_request_is_freed_gets_into_its_last_output() -> None:
-    source = inspect.getsource(Scheduler.update_from_output)
-    rejected = source.index("RequestStatus.FINISHED_ERROR")
-    freed = source.index("self._free_request(request)", rejected)
-    assert source.index("stop_reason=request.stop_reason", freed) > freed
-
-
-def test_grammars_that_cannot_be_compiled_are_told_with_the_next_output() -> None:
-    source = inspect.getsource(Scheduler.update_from_output)
-    assert "set(self.grammar_compile_error_reqs)" in source
-    assert "self.grammar_compile_error_reqs.clear()" in source
-    promoted = inspect.getsource(Scheduler)
-    assert "isinstance(structured_output_req.grammar, Exception)" in promoted
-    assert "grammar" in vars(StructuredOutputRequest)
 
 
 def test_what_is_read_of_a_request_and_its_grammar_is_there() -> None:

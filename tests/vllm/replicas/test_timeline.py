@@ -1,14 +1,9 @@
 """What is recorded of vLLM's own scheduler while somebody looks, and that nothing is left of it."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from vllm.v1.core.sched.output import CachedRequestData, NewRequestData
-from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.engine.core import EngineCore
-from vllm.v1.engine.input_processor import InputProcessor
 
 from replicas.engine.channel import TIMELINE, _timeline
 from replicas.engine.hooks import CHAINS
@@ -78,18 +73,3 @@ def test_it_begins_with_what_is_there_and_ends_without_a_trace(rig, in_flight: i
     assert set(vars(made.scheduler)) == before
     assert _timeline(Core(made), False) is None
     made.run()
-
-
-def test_vllm_looks_these_methods_up_at_each_call() -> None:
-    core, scheduler = inspect.getsource(EngineCore), inspect.getsource(Scheduler)
-    for name in ("add_request", "schedule", "update_from_output"):
-        assert f"self.scheduler.{name}(" in core
-    for name in ("_preempt_request", "_free_request"):
-        assert f"self.{name}(" in scheduler
-    assert "req_id" in NewRequestData.__dataclass_fields__
-    assert "resumed_req_ids" in CachedRequestData.__dataclass_fields__
-
-
-def test_the_end_of_an_id_is_vllms_own() -> None:
-    source = inspect.getsource(InputProcessor.assign_request_id)
-    assert 'f"{request.external_req_id}-{random_uuid():.8}"' in source

@@ -41,25 +41,6 @@ def members(loop: ControlLoop, now_s: float = 0.0, group: str = "g") -> dict[str
     return loop.snapshot(now_s)["groups"][group]["replicas"]
 
 
-def test_limits_carry_the_lease_and_the_decision() -> None:
-    config = batching(paper={"memory": "exact"}, lease_s=7.0)
-    answer = ControlLoop().exchange(report(lengths=moments_of([(100, 100)])), config, 0)
-    assert answer.lease_s == 7.0
-    assert (answer.max_running, answer.reason, answer.token_budget) == (100, "memory", None)
-    assert answer.enforce
-    assert answer.model is None
-    assert answer.capacity_per_s is None
-
-
-def test_two_replicas_of_a_group_decide_from_the_lengths_of_both() -> None:
-    loop = ControlLoop()
-    loop.exchange(report(replica_id="a", lengths=moments_of([(100, 100)])), EXACT, 0.0)
-    answer = loop.exchange(report(replica_id="b", lengths=moments_of([(300, 300)])), EXACT, 0.1)
-    assert answer.replicas == 2
-    assert pooled(loop).lengths == moments_of([(100, 100), (300, 300)])
-    assert answer.max_running == 45  # m = 400, s^2 = 20,000
-
-
 def test_groups_know_nothing_of_each_other() -> None:
     loop = ControlLoop()
     loop.exchange(report(group="g", lengths=moments_of([(100, 100)])), EXACT, 0)
@@ -162,14 +143,6 @@ def test_a_report_that_was_overtaken_is_old_news() -> None:
     assert members(loop)["r1"]["report"].running == 50
 
 
-def test_a_lower_number_after_a_lease_is_an_engine_that_started_anew() -> None:
-    loop = ControlLoop()
-    loop.exchange(report(seq=500, running=50, recent=recent(0.06, 120)), SLA, 0.0)
-    answer = loop.exchange(report(seq=1, running=3), SLA, SLA.lease_s)
-    assert members(loop)["r1"]["report"].running == 3
-    assert answer.max_running == 256
-
-
 def test_a_replica_without_a_report_for_three_leases_is_forgotten() -> None:
     loop = ControlLoop()
     loop.exchange(report(replica_id="a", lengths=moments_of([(100, 100)])), EXACT, 0.0)
@@ -188,13 +161,6 @@ def test_a_group_without_replicas_is_forgotten_by_whoever_is_left() -> None:
     assert set(loop.snapshot(10.0)["groups"]) == {"taken down", "g"}
     loop.exchange(report(group="g", seq=2), EXACT, 20.0)
     assert set(loop.snapshot(20.0)["groups"]) == {"g"}
-
-
-def test_a_forgotten_replicas_search_starts_anew() -> None:
-    loop = ControlLoop()
-    loop.exchange(report(replica_id="a", seq=8, recent=recent(0.06, 120)), SLA, 0.0)
-    loop.exchange(report(replica_id="b", seq=1), SLA, 20.0)
-    assert loop.exchange(report(replica_id="a", seq=9), SLA, 21.0).max_running == 256
 
 
 @pytest.mark.parametrize(
@@ -222,16 +188,6 @@ def test_bounds_that_do_not_fit_the_engine_are_refused_and_change_nothing() -> N
     with pytest.raises(ConfigError, match="max: 512 is above max_num_seqs=256"):
         loop.exchange(report(), batching(max_running={"max": 512}), 0)
     assert loop.snapshot(0)["groups"] == {}
-
-
-def test_the_pool_is_at_most_a_quarter_second_old() -> None:
-    loop = ControlLoop()
-    loop.exchange(report(seq=1), EXACT, 0.0)
-    later = moments_of([(100, 100)])
-    loop.exchange(report(seq=2, lengths=later), EXACT, 0.2)
-    assert pooled(loop).lengths.n == 0
-    loop.exchange(report(seq=3, lengths=later), EXACT, 0.25)
-    assert pooled(loop).lengths == later
 
 
 def test_two_configurations_in_one_group_keep_a_policy_each() -> None:
@@ -367,15 +323,6 @@ def test_a_report_that_is_refused_for_its_configuration_is_listened_to() -> None
     with pytest.raises(ValueError, match="above max_num_seqs"):
         loop.exchange(report(switches=(switch,)), batching(max_running={"max": 999}), 0.0)
     assert asked(loop, report(replica_id="other")).switches == (switch,)
-
-
-def test_the_snapshot_says_for_which_groups_it_is_off() -> None:
-    loop = ControlLoop()
-    for group in ("a", "b"):
-        asked(loop, report(group=group))
-    loop.switch(enforce=False, group="a", unix_s=1.0)
-    groups = loop.snapshot(0.0)["groups"]
-    assert {name: known["on"] for name, known in groups.items()} == {"a": False, "b": True}
 
 
 def test_while_it_is_off_the_capacity_is_not_that_of_the_decided_cap() -> None:

@@ -57,7 +57,7 @@ def simulated(these: Prompts, seconds: float) -> tuple[float, float]:
 LENGTHS = {"short": (60.0,), "of several steps": (900.0,), "mixed": (50.0, 100.0, 200.0, 1500.0)}
 
 
-@pytest.mark.parametrize("rho", [0.1, 0.3, 0.5, 0.8])
+@pytest.mark.parametrize("rho", [0.1, 0.8])
 @pytest.mark.parametrize("tokens", LENGTHS.values(), ids=LENGTHS)
 def test_mean_ttft_and_the_share_of_steps_with_prompts_are_those_of_a_queue(tokens, rho):
     these = prompts(rho / load(prompts(1.0, *tokens)), *tokens)
@@ -97,7 +97,7 @@ rates = st.floats(1e-3, 100)
 steps_s = st.floats(DECODES_S + MIXED_S + 1e-3, 1.0)
 
 
-@examples(1)
+@examples(0.5)
 @given(lengths, rates, st.floats(1, 2), steps_s)
 def test_more_prompts_or_a_longer_time_to_look_at_make_no_wait_shorter(tokens, per_s, more, step_s):
     here = wait_s(prompts(per_s, *tokens), step_s)
@@ -107,7 +107,7 @@ def test_more_prompts_or_a_longer_time_to_look_at_make_no_wait_shorter(tokens, p
     assert wait_s(prompts(per_s, *longer), step_s) >= here * (1 - 1e-9)
 
 
-@examples(1)
+@examples(0.5)
 @given(lengths, rates, st.lists(steps_s, min_size=2, max_size=5))
 def test_where_more_comes_than_is_served_longer_steps_make_the_queue_shorter(tokens, per_s, at_s):
     these, at_s = prompts(per_s, *tokens), sorted(at_s)
@@ -125,7 +125,7 @@ def late_share(these: Prompts, step_s: float, late: float, per_s: float) -> floa
     return float(these.steps(np.array([step_s])).late_share(per_s, all_alike)[0])
 
 
-@examples(1)
+@examples(0.5)
 @given(lengths, rates, rates, steps_s, st.floats(0, 1))
 def test_the_share_of_late_tokens_is_as_large_as_what_is_late_of_each_step(
     tokens: list[float], per_s: float, come: float, step_s: float, late: float

@@ -260,7 +260,6 @@ def test_what_rays_builders_would_refuse_is_named(check, data, problem):
         ("openai/whisper-large-v3", "POST /v1/audio/*"),
         ("BAAI/bge-reranker-v2-m3", "POST /v1/rerank"),
         ("Qwen/Qwen2.5-Math-PRM-7B", "POST /classify"),
-        ("org/text-classifier", "POST /classify"),
         ("Qwen/Qwen2.5-7B-Instruct", None),
         ("/rerankers/llama", None),
         ("BAAI/bge-m3", None),

@@ -16,25 +16,15 @@ MODEL = "model_loading_config"
 REFUSED: list[tuple[str, Any, str]] = [
     ("batching.sla.itl_ms", 0, "Input should be greater than 0"),
     ("batching.policy", "papr", "Input should be 'static', 'paper' or 'adaptive'"),
-    ("scaling.target_utilization", 1.5, "Input should be less than or equal to 1"),
     ("engine_kwargs.max_num_seqs", "64", "must be of type int"),
     ("engine_kwargs.enforce_eager", "false", "must be of type bool"),
-    ("engine_kwargs.gpu_memory_utilization", 1.5, "Input should be less than or equal to 1"),
     ("engine_kwargs.scheduling_policy", "lifo", "Input should be 'fcfs' or 'priority'"),
     ("engine_kwargs.attention_backend", "FLASH_ATTNN", "did you mean 'FLASH_ATTN'?"),
     ("engine_kwargs.tool_call_parser", "hermess", "did you mean 'hermes'?"),
-    ("engine_kwargs.reasoning_parser", "qwen_3", "did you mean 'qwen3'?"),
-    # vLLM's own rules between the arguments of its server.
     ("engine_kwargs.enable_auto_tool_choice", True,
      "enable_auto_tool_choice requires tool_call_parser"),
-    ("engine_kwargs.enable_log_outputs", True, "enable_log_outputs requires enable_log_requests"),
-    ("engine_kwargs.sse_keep_alive_interval", -1,
-     "sse_keep_alive_interval must be a non-negative integer (0 disables keep-alive comments)."),
     ("runtime_env.env_vars", True, "it must be a mapping"),
     ("accelerator_type", "H1000", "Unsupported accelerator type: H1000"),
-    (f"{AUTO}.target_ongoing_requests", -1, "Input should be greater than 0"),
-    ("placement_group_config.bundle_per_worker.GPU", -1,
-     "Input should be greater than or equal to 0"),
     ("/route_prefix", "llm", 'Got "llm" for route_prefix. Route prefix must start with "/".'),
     ("//applications", 3, "Input should be a valid list"),
     (f"{OPTIONS}.resources.fast_disk", "1", "must be a number"),
@@ -68,8 +58,6 @@ SAID: list[tuple[str, Any, str]] = [
     ("deployment_config.num_replicas", 2,
      f"{DEPLOYMENT}: Manually setting num_replicas is not allowed when autoscaling_config is"
      " provided."),
-    ("deployment_config.max_queued_requests", 0,
-     f"{DEPLOYMENT}: max_queued_requests must be -1 (no limit) or a positive integer."),
     (f"{AUTO}.min_replicas", 4,
      f"{DEPLOYMENT}.autoscaling_config: max_replicas (3) must be greater than or equal to"
      " min_replicas (4)!"),
@@ -80,8 +68,6 @@ SAID: list[tuple[str, Any, str]] = [
      f"{DEPLOYMENT}.placement_group_strategy: Ray Serve LLM computes it; set"
      " placement_group_config instead"),
     (MODEL, {"model_source": "m"}, f"{PLACE}.{MODEL}.model_id: required key is missing"),
-    ("/args.llm_configs", [],
-     f"{ARGS}.llm_configs: must be a list with at least one model, got []"),
     ("/args.llm_configs", [3], f"{PLACE}: must be a mapping or the path of one, got 3"),
     (
         "/deployments",
@@ -103,21 +89,15 @@ def test_a_wrong_value_is_one_line(check, path, value, line):
 BEGINS: list[tuple[str, Any, str]] = [
     ("engine_kwargs.data_parallel_size", 4, f"{ENGINE}.data_parallel_size: 4 is not allowed"),
     ("/deployments", 5, "applications[0].deployments: "),
-    ("/deployments", True, "applications[0].deployments: "),
     ("runtime_env.env_vars", ["A=1"], f"{PLACE}.runtime_env.env_vars: "),
-    ("runtime_env.pip", 3, f"{PLACE}.runtime_env.pip: "),
     ("runtime_env", {"pip": ["a"], "uv": ["b"]}, f"{PLACE}.runtime_env: ValueError: "),
     ("runtime_env.working_dir", "./src", f"{PLACE}.runtime_env.working_dir: "),
-    ("runtime_env.py_modules", "a", f"{PLACE}.runtime_env.py_modules: "),
     ("runtime_env.config", {"setup_timeout_seconds": "1"},
      f"{PLACE}.runtime_env.config: TypeError: "),
-    ("runtime_env.py_executable", 3, f"{PLACE}.runtime_env.py_executable: 3 is not"),
     (f"{OPTIONS}.resources", {"GPU": 1},
      f"{PLACE}.{OPTIONS}.resources: ValueError: Use the 'num_cpus'"),
     (f"{OPTIONS}.num_gpus", 1.5,
      f"{PLACE}: a bundle of a replica's placement group comes to 2.5 GPUs, and vLLM takes"),
-    ("deployment_config.max_replicas_per_node", 1000,
-     f"{DEPLOYMENT}: ValueError: Invalid max_replicas_per_node 1000."),
     ("placement_group_config", {"bundle_per_worker": {"GPU": 1, "disk": "1"}},
      f"{PLACE}.placement_group_config.bundle_per_worker: Resource 'disk' must be a number"),
     ("/deployments", [{"name": "BrimfulServer:m", "placement_group_bundles": [{"CPU": 0}]}],
@@ -145,29 +125,19 @@ def test_what_ray_refuses_only_when_it_places_a_replica_is_named(check, path, va
 UNKNOWN = [
     ("//proxy_locaton", "proxy_location"),
     ("//http_options.prt", "port"),
-    ("//logging_config.log_lvel", "log_level"),
     ("/route_prefx", "route_prefix"),
-    ("/runtime_env.env_var", "env_vars"),
     ("/args.llm_config", "llm_configs"),
-    ("/args.secrity", "security"),
     ("/args.security.extra_path", "extra_paths"),
-    ("/args.ingress_deployment_config.num_replica", "num_replicas"),
     ("batchin", "batching"),
-    ("acelerator_type", "accelerator_type"),
     (f"{MODEL}.model_sorce", "model_source"),
     ("deployment_config.max_queud_requests", "max_queued_requests"),
-    (f"{AUTO}.max_replica", "max_replicas"),
     (f"{AUTO}.policy.policy_kwarg", "policy_kwargs"),
     (f"{OPTIONS}.num_cpu", "num_cpus"),
-    (f"{OPTIONS}.runtime_env.env_var", "env_vars"),
     ("deployment_config.request_router_config.request_router_clas", "request_router_class"),
     ("engine_kwargs.max_num_seq", "max_num_seqs"),
     ("engine_kwargs.enable_auto_tool_choic", "enable_auto_tool_choice"),
     ("engine_kwargs.compilation_config.cudagraph_mod", "cudagraph_mode"),
-    ("engine_kwargs.speculative_config.num_speculative_token", "num_speculative_tokens"),
     ("batching.sla.itl_msec", "itl_ms"),
-    ("batching.max_running.maxx", "max"),
-    ("batching.paper.epsilon_d", "epsilon_d_ms"),
     ("scaling.drain", "drain_s"),
     ("runtime_env.working_dr", "working_dir"),
     ("lora_config.max_num_adapter_per_replica", "max_num_adapters_per_replica"),
@@ -222,7 +192,7 @@ def test_free_mappings_stay_free(check, path):
     assert check(having(path, "1" if "env_vars" in path else 1)).problems == []
 
 
-@pytest.mark.parametrize("value", [1, True, 0.5, None], ids=str)
+@pytest.mark.parametrize("value", [1, None], ids=str)
 @pytest.mark.parametrize("path", ENV)
 def test_a_variable_that_is_no_text_is_named_wherever_it_stands(check, path, value):
     data = having("/deployments", [{"name": "BrimfulServer:m"}])
@@ -238,10 +208,7 @@ def test_a_variable_that_is_no_text_is_named_wherever_it_stands(check, path, val
     "block",
     [
         {"env_vars": {"OMP_NUM_THREADS": "1"}},
-        {"pip": ["a==1"]},
         {"working_dir": "https://host/a.zip"},
-        {"config": {"setup_timeout_seconds": 60}},
-        {"image_uri": "rayproject/ray:2.60.0"},
     ],
     ids=str,
 )
@@ -256,7 +223,7 @@ def test_a_file_of_requirements_is_looked_for_only_where_it_is_to_be(check):
     assert check(data, Target(env={}, local_paths=False)).problems == []
 
 
-@pytest.mark.parametrize("source", ["/no/such/model", "./no-such-model", "../no-such", ".cache/no"])
+@pytest.mark.parametrize("source", ["/no/such/model", "./no-such-model"])
 def test_a_model_folder_that_is_not_here_may_be_on_the_nodes(check, source):
     data = having(f"{MODEL}.model_source", source)
     found = check(data)
@@ -275,8 +242,8 @@ def test_a_folder_that_holds_no_model_is_named(check, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("source", ["/" + "z" * 300, "./" + "z" * 300])
-def test_a_model_whose_name_no_folder_can_have_is_named(check, source):
+def test_a_model_whose_name_no_folder_can_have_is_named(check):
+    source = "/" + "z" * 300
     (problem,) = check(having(f"{MODEL}.model_source", source)).problems
     assert f"{source!r} is not allowed: File name too long" in problem
 
@@ -290,23 +257,14 @@ def test_draft_model_and_tokenizer_folders_are_looked_for(check):
     ]
 
 
-def test_deployments_that_are_no_mappings_are_named(check):
-    data = having("/deployments", [5, {"name": "BrimfulServer:m"}, None])
-    assert check(data).problems == [
-        "applications[0].deployments[0]: must be a mapping, got 5",
-        "applications[0].deployments[2]: must be a mapping, got nothing",
-    ]
-
-
 def test_keys_of_several_types_are_named(check):
     data = having("engine_kwargs", {"hf_overrides": {1: 2, "a": 3}})
     where = f"{ENGINE}.hf_overrides"
     assert {line.partition(": ")[0] for line in check(data).problems} == {f"{where}[1]", where}
 
 
-@pytest.mark.parametrize("wrong", [5, "abc", [1], 2.5, b"x"])
-def test_an_additional_config_that_is_no_mapping_is_a_finding(check, wrong):
-    found = check(having("engine_kwargs.additional_config", wrong))
+def test_an_additional_config_that_is_no_mapping_is_a_finding(check):
+    found = check(having("engine_kwargs.additional_config", 5))
     assert any("engine_kwargs.additional_config" in line for line in found.problems)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.checks.clocks import Longest, seconds
+from serve_app.checks.clocks import seconds
 from serve_app.checks.findings import Findings
 from serve_app.checks.manifest import check_documents
 from tests.manifests import HEAD, HEAD_PLACE, set_env, with_serve
@@ -163,7 +163,3 @@ def test_the_embedded_configuration_is_read_with_its_overlay(service):
 )  # fmt: skip
 def test_durations_are_read_as_their_owners_write_them(given, unit, expected):
     assert seconds(given, unit) == expected
-
-
-def test_no_model_is_no_answer_to_cut():
-    assert Longest().cut("http_options.request_timeout_s", 1, "cut") == []

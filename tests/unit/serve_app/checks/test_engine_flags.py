@@ -37,10 +37,6 @@ def test_what_vllm_makes_objects_of_stays_as_it_was_written() -> None:
     ) == {"kv_transfer_config": given, "compilation_config": {"mode": 3}, "hf_overrides": {"a": 1}}
 
 
-def test_no_flag_is_no_import() -> None:
-    assert engine_kwargs([]) == {}
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

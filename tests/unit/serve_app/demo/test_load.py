@@ -2,9 +2,9 @@
 
 import pytest
 
-from serve_app.demo.calibrate import FEW, MANY, StepTimes
+from serve_app.demo.calibrate import StepTimes
 from serve_app.demo.load import LOAD_FRAC, Load, make_load
-from serve_app.demo.model import MODELS, SMALL, TINY, DemoModel
+from serve_app.demo.model import MODELS, SMALL, DemoModel
 
 TIMES = StepTimes(few_s=0.040, many_s=0.056, prompt_token_s=0.001)
 SLA_MS = 100.0
@@ -14,16 +14,6 @@ def load(
     model: DemoModel = SMALL, times: StepTimes = TIMES, seconds: float = 20.0, seed: int = 1
 ) -> Load:
     return make_load(model, times, SLA_MS, replicas=2, seconds=seconds, seed=seed)
-
-
-def test_a_step_is_split_into_what_it_takes_and_what_each_stream_adds() -> None:
-    assert TIMES.decode_s == pytest.approx(0.016 / (MANY - FEW))
-    assert TIMES.empty_s + FEW * TIMES.decode_s == pytest.approx(TIMES.few_s)
-
-
-def test_steps_that_do_not_grow_with_the_batch_leave_no_negative_cost() -> None:
-    assert StepTimes(0.05, 0.04, 0.001).decode_s == 0
-    assert StepTimes(0.05, 0.04, 0.001).empty_s == 0.05
 
 
 @pytest.mark.parametrize(("few_s", "sla_ms"), [(0.040, 100.0), (0.0401, 105.0), (0.0404, 105.0)])
@@ -57,15 +47,3 @@ def test_both_kinds_of_request_come_over_the_whole_time(model: DemoModel) -> Non
     assert made.long_prompts == pytest.approx(
         made.streams * model.longs_per_stream, abs=2 * model.burst
     )
-
-
-def test_long_prompts_come_in_bursts() -> None:
-    longs = [a for a in load(seconds=40.0).asks if a.max_tokens == SMALL.long_prompt.output_tokens]
-    at_once = [ask for ask in longs if ask.at_s == longs[0].at_s]
-    assert len(at_once) == 2 * SMALL.burst
-
-
-def test_the_requests_are_of_the_seed() -> None:
-    assert load() == load()
-    assert load() != load(seed=2)
-    assert load(TINY, seconds=1.0).streams >= 1

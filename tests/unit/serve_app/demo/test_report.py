@@ -3,20 +3,18 @@
 import io
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from rich.console import Console
 from rich.table import Table
 
 from serve_app.demo.machine import Shares
 from serve_app.demo.report import (
-    at,
     caps_moved,
     client_table,
     replica_table,
     too_busy,
 )
-from serve_app.demo.verdict import claims, price, rows
+from serve_app.demo.verdict import claims, price
 from tests.unit.serve_app.demo.phases import QUIET, answer, phase, samples
 
 
@@ -31,24 +29,6 @@ def test_a_phase_counts_whole_answers_alone() -> None:
     assert seen.gaps_s.tolist() == [0.01, 0.03]
     assert seen.ttft_s.tolist() == [0.5]
     assert seen.tokens_per_s == pytest.approx(0.3)
-
-
-def test_gaps_end_where_the_client_saw_them_end() -> None:
-    seen = phase(answer(0.1, 0.2, late_s=0.05), answer(), answer(0.4, ttft_s=1.0))
-    ends, gaps = seen.gap_ends()
-    # Begun at 2 s; the third request is asked for 2 s later.
-    assert ends.tolist() == pytest.approx([2.65, 2.85, 5.4])
-    assert gaps.tolist() == [0.1, 0.2, 0.4]
-
-
-def test_gaps_of_no_answer_are_none() -> None:
-    ends, gaps = phase(answer(status=500)).gap_ends()
-    assert (len(ends), len(gaps)) == (0, 0)
-
-
-def test_a_percentile_of_nothing_is_none() -> None:
-    assert at([], 99) is None
-    assert at(np.array([1.0, 3.0]), 50) == 2.0
 
 
 def test_the_clients_table_has_all_phases_and_fits_80_columns() -> None:
@@ -114,29 +94,10 @@ def test_a_load_that_was_sent_late_is_named() -> None:
     assert too_busy([phase(answer(0.1)), late]) == "requests were sent up to 400 ms late"
 
 
-def test_stalls_are_gaps_of_many_slas() -> None:
-    seen = phase(answer(0.9, 1.0, 1.1, 30.0))
-    assert seen.stalls(50.0) == 2
-    assert seen.longest_s == 30.0
-    assert phase(answer(status=500)).longest_s == 0
-
-
 def test_the_cost_of_a_phase_is_mean_ttft_times_what_is_late_beyond_the_allowed() -> None:
     assert phase(answer(*[0.01] * 100)).cost(20.0) == pytest.approx(0.5)
     late = phase(answer(*[0.01] * 97, 1.0, 1.0, 1.0, ttft_s=2.0))
     assert late.cost(20.0) == pytest.approx(6.0)
-
-
-def test_rows_are_ratios_over_the_other_phases() -> None:
-    off = phase(answer(0.01, 0.6, ttft_s=0.5))
-    on = phase(answer(0.02, 0.1, ttft_s=1.0))
-    tuned = phase(answer(0.02, 0.2, ttft_s=2.0))
-    found = {row["id"]: row["value"] for row in rows(off, on, tuned, 50.0)}
-    assert found["inside_on"] == 0.5
-    assert found["ttft_p50_on_over_off"] == pytest.approx(2.0)
-    assert found["ttft_p50_on_over_tuned"] == pytest.approx(0.5)
-    assert found["longest_stall_on_over_tuned"] == pytest.approx(0.5)
-    assert found["tokens_on_over_off"] == pytest.approx(1.0)
 
 
 def test_what_held_is_said_and_what_did_not() -> None:

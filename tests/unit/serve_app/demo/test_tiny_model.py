@@ -23,13 +23,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return kinds
 
 
-def test_another_kind_takes_its_place(tmp_path: Path, made: list[str]) -> None:
-    make_tiny_model(tmp_path)
-    make_tiny_model(tmp_path, "mixtral")
-    make_tiny_model(tmp_path, "mixtral")
-    assert made == ["llama", "mixtral"]
-
-
 def test_what_was_not_made_whole_is_made_again(
     tmp_path: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,12 +43,3 @@ def test_the_best_of_a_search_is_measured_again() -> None:
 
     assert search(cost, candidates(SMALL)) == second
     assert asked.count(second) == 3
-
-
-def test_the_kind_of_machine_names_what_decides_its_speed(tmp_path: Path) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("flags : sse2 avx512f avx512_bf16\n")
-    assert "AVX-512 with bfloat16" in kind_of_machine(cpuinfo)
-    cpuinfo.write_text("flags : sse2\n")
-    assert "no AVX-512" in kind_of_machine(cpuinfo)
-    assert "no AVX-512" in kind_of_machine(tmp_path / "none")

@@ -24,13 +24,6 @@ def sent_to(made: HeadroomChooser[str], names: str, n: int) -> Counter[str]:
     return taken
 
 
-def test_the_one_with_the_shorter_wait_is_chosen_and_the_other_comes_next() -> None:
-    made = chooser({"a": room(prompt_backlog_tokens=900), "b": room()})
-    chosen = made.choose("ab", ASKED, NOW_S)
-    assert (chosen.replica, chosen.others, chosen.outcome) == ("b", ("a",), "room")
-    assert chosen.wait_s == pytest.approx(0.5)
-
-
 def test_what_was_sent_counts_until_newer_figures_have_it() -> None:
     made = chooser({"a": room(), "b": room(prompt_backlog_tokens=300)})
     assert made.choose("ab", ASKED, NOW_S).replica == "a"

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import config
 from numba.core.errors import NumbaError
 
 from benchmarks.report.code import imported_by
@@ -38,12 +37,6 @@ def test_every_file_that_compiled_code_is_made_of_is_a_source() -> None:
     # Of what they import the state alone has constants that they read; it draws no others in.
     read = set.union(*(of_the_package(f"{PACKAGE}.{Path(name).stem}") for name in compiling))
     assert read - {"traffic.py"} == set(SOURCES)
-
-
-def test_numbas_own_setting_is_left_as_it_was() -> None:
-    before = config.CACHE_DIR
-    compiled(lambda x: x + 1.0)
-    assert before == config.CACHE_DIR
 
 
 def test_what_makes_an_array_is_refused() -> None:

@@ -1,12 +1,11 @@
 """What the fleet takes of Ray Serve's own autoscaling, private pieces included."""
 
-import time
 from typing import Any
 
 import pytest
 from ray.serve.config import AutoscalingContext
 
-from simulator.fleet.ray_stages import ONGOING, READ_IN, Clock, RayAutoscaler, on
+from simulator.fleet.ray_stages import ONGOING, Clock, RayAutoscaler
 
 
 class Says:
@@ -26,14 +25,6 @@ def scaler(clock: Clock, replicas: int = 2, **settings: Any) -> RayAutoscaler:
     return RayAutoscaler(
         {"min_replicas": 1, "max_replicas": 10, "policy": policy, **settings}, replicas, clock
     )
-
-
-def test_time_is_put_in_place_and_taken_back() -> None:
-    clock = Clock()
-    assert all(module.time is time for module in READ_IN)
-    with on(clock):
-        assert all(module.time is clock for module in READ_IN)
-    assert all(module.time is time for module in READ_IN)
 
 
 def test_delays_and_bounds_are_rays_on_our_clock() -> None:
@@ -77,16 +68,6 @@ def test_samples_are_averaged_over_the_look_back_period() -> None:
     assert ctx.total_queued_requests == pytest.approx((8 + 2 + 4) / 3)
     assert ctx.total_num_requests == pytest.approx((90 + 1 + 3) / 3 + 5 + (8 + 2 + 4) / 3)
     assert ctx.current_time == 40.0 and ctx.current_num_replicas == 2
-
-
-def test_a_replica_that_is_gone_counts_no_more() -> None:
-    clock = Clock()
-    ray = scaler(clock)
-    ray.observe({"a": {"n": 1.0, ONGOING: 1.0}, "b": {"n": 2.0, ONGOING: 1.0}}, 0.0)
-    clock.now_s = 10.0
-    ray.observe({"b": {"n": 2.0, ONGOING: 1.0}}, 0.0)
-    ray.decide()
-    assert [str(r.unique_id) for r in Says.seen[-1].aggregated_metrics["n"]] == ["b"]
 
 
 def test_what_the_policy_keeps_comes_back_to_it() -> None:

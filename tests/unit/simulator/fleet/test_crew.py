@@ -125,10 +125,6 @@ def test_an_overflow_that_is_written_wrong(text: str, says: str) -> None:
         parse_overflow(text)
 
 
-def test_an_overflow_as_it_is_written() -> None:
-    assert parse_overflow("base=3,losses_per_h=2") == Overflow(3, losses_per_h=2.0)
-
-
 def test_a_quantile_is_the_replicas_that_carry_so_much_of_the_day() -> None:
     day = [2.0, 4.2, 9.0, 3.0]
     assert parse_overflow("quantile=1").sized(day).base == 9
@@ -144,21 +140,6 @@ def test_a_share_of_the_second_group_is_told_to_go_at_once() -> None:
     assert crew.ready == 4 and crew.taken == 0
     crew.work_until(crew._loss_s)
     assert crew.ready == 1 and crew.taken == 3
-
-
-def test_losses_are_as_many_together_as_one_by_one() -> None:
-    def taken(together: float) -> int:
-        fleet, engine = standing(requests((0.0, 10, 2)), 0)
-        overflow = Overflow(1, losses_per_h=60.0, notice_s=0.0, together=together)
-        crew = Crew(fleet, engine, 0.0, 4, overflow, seed=3)
-        for minute in range(1, 1000):
-            crew.work_until(minute * 10.0)
-            crew.scale_to(4, minute * 10.0)
-        return crew.taken
-
-    one_by_one, in_pairs = taken(0.0), taken(0.5)
-    assert in_pairs == pytest.approx(one_by_one, rel=0.2)
-    assert one_by_one == pytest.approx(3 * 60 * 10_000 / 3600, rel=0.15)
 
 
 def test_more_that_leave_than_a_fleet_has_room_for_is_one_clear_line() -> None:

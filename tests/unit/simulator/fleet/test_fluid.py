@@ -1,22 +1,9 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from controller.config import Sla
-from replicas.profiles.profile import LinearCost
-from replicas.profiles.profile_file import load_profile
 from simulator.fleet import fluid, steps
-from simulator.fleet.state import ABSENT, DRAINING, Engine, engine_of, occupy
+from simulator.fleet.state import ABSENT, DRAINING, occupy
 from tests.unit.simulator.fleet.fleets import PROFILE, SLA, requests, standing, steadily
-
-
-def test_a_request_alone_takes_what_its_steps_take() -> None:
-    fleet, engine = standing(requests((1.0, 500, 101)), 1)
-    fluid.run_until(fleet, engine, 10.0)
-    prompt_s = 0.02 + 500 * 0.0001  # one step: 500 tokens fit it
-    assert fleet.first_s[0] - 1 == pytest.approx(1.5 * prompt_s)  # and half a step more
-    assert fleet.end_s[0] - fleet.first_s[0] == pytest.approx(100 * 0.0205, rel=0.02)
 
 
 def test_prompts_take_what_the_sla_leaves_beside_the_decodes() -> None:
@@ -26,26 +13,6 @@ def test_prompts_take_what_the_sla_leaves_beside_the_decodes() -> None:
     assert per_s == pytest.approx((0.05 - 0.03) / 0.0001 / 0.05)
     floored, slow_s = steps.prompt_rate(engine, 64, 0.0, 1000.0)  # 52 ms without a prompt
     assert floored == pytest.approx(0.01 * (1000 - 64) / slow_s)
-
-
-def test_attention_to_what_a_prompt_has_so_far_takes_its_part_of_a_step() -> None:
-    cost = LinearCost(0.02, 0.0005, per_kv_s=1e-6, per_prefill_s=0.0001, per_context_s=1e-7)
-    engine = engine_of(replace(PROFILE, cost=cost), SLA, mean_growth=0, max_ongoing=9)
-    # A token of a prompt of 800 sees 400 before it on average: 0.04 ms each.
-    alone = steps.prompt_rate(engine, 0, 0.0, 800.0)
-    assert alone == pytest.approx((800 / 0.132, 0.132))  # 20 + 80 + 32 ms
-    # 40 ms for 20 decodes that hold 10,000; of 10 ms each token takes 0.1 and 0.04.
-    beside = steps.prompt_rate(engine, 20, 10_000.0, 800.0)
-    assert beside == pytest.approx((0.01 / 0.00014 / 0.05, 0.05))
-
-
-def test_a_table_of_steps_is_followed() -> None:
-    profile = load_profile("h100-Llama-2-70b-hf-tp4")
-    engine: Engine = engine_of(profile, Sla(itl_ms=50), mean_growth=0, max_ongoing=9)
-    for tokens in (8, 100, 700, 5000):
-        assert steps.dense_s(engine, tokens) == pytest.approx(
-            profile.step_s(tokens, 0, 0, 0), rel=0.05
-        )
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

@@ -1,11 +1,10 @@
 import pytest
 
-from benchmarks.fleet.rivals import registry
 from controller.errors import ConfigError
 from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from serve_app.config import parse_scaling
 from serve_app.scaling.reading import PUBLISHED
-from simulator.fleet.policies import NAMES, ORACLE, RIVALS, parse_policy, rival_of
+from simulator.fleet.policies import ORACLE, RIVALS, parse_policy, rival_of
 from tests.unit.simulator.fleet.fleets import GROUND
 
 BOUNDS = {"min_replicas": 1, "max_replicas": 9}
@@ -41,11 +40,6 @@ def test_samples_count_for_two_ticks_unless_a_policy_says_otherwise(name: str) -
     assert other["look_back_period_s"] == 60
 
 
-def test_dynamo_load_knows_the_line_of_the_steps() -> None:
-    line = rival_of("dynamo-load").known(GROUND)
-    assert line == pytest.approx({"fixed_s": 0.02, "per_decode_s": 0.0005, "per_prefill_s": 0.0001})
-
-
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
@@ -74,8 +68,3 @@ def test_what_is_wrong_is_said_in_one_line(spec: str, says: str) -> None:
         parse_policy(spec, GROUND, BOUNDS)
     (problem,) = raised.value.problems
     assert says in problem
-
-
-def test_every_name_is_known() -> None:
-    assert set(RIVALS) == {"ray", *registry.RIVALS}
-    assert set(NAMES) == {"brimful", "oracle", *RIVALS}

@@ -65,17 +65,6 @@ def test_a_prompt_goes_direct_where_nobody_decodes() -> None:
     assert fleet.decode_at[0] == -1 and fleet.first_s[0] < 1.06
 
 
-def test_prompts_share_the_steps_of_who_computes_nothing_else() -> None:
-    asked = busy_first(*[(5.0, 100, 5)] * 25)
-    fleet, engine = apart(asked, 1, 1)
-    fluid.run_until(fleet, engine, 30.0)
-    through = np.flatnonzero(fleet.decode_at >= 0)
-    # The first alone, ten in a step of the whole budget, the rest; cards take them one by one.
-    assert len(through) >= 20
-    assert fleet.there_s[through].max() < 5.0 + 0.03 + 2 * 0.12 + 25 * 0.01 + 0.03
-    assert (np.diff(fleet.there_s[through]) > 0).all()
-
-
 def test_everyone_is_served_once_while_roles_change() -> None:
     asked = steadily(25.0, 60.0, 400, 40)
     fleet, engine = apart(asked, 1, 3)
@@ -137,13 +126,3 @@ def test_of_the_role_that_has_one_more_than_wanted_one_goes_first() -> None:
     fleet.role[1] = PREFILL
     crew.scale_to(2, 1.0)
     assert fleet.status.tolist() == [READY, DRAINING, READY, ABSENT]
-
-
-def test_nothing_is_held_beyond_what_runs() -> None:
-    """A batch that is never empty would else fill up over hours."""
-    asked = steadily(25.0, 300.0, 400, 40)
-    fleet, engine = apart(asked, 1, 2)
-    fluid.run_until(fleet, engine, 299.0)
-    running = int(fleet.decodes[1:].sum())
-    assert (fleet.decode_at >= 0).mean() > 0.2 and fleet.counts[0] > 7000
-    assert running * 400 <= fleet.held[1:].sum() <= running * 440

@@ -84,13 +84,6 @@ def test_what_is_published_has_the_names_that_replicas_publish() -> None:
     assert 0 < found["kv_used_frac"] < 0.1
 
 
-def test_a_policy_gets_no_more_than_it_reads() -> None:
-    asked = steadily(5.0, 60.0, 200, 20)
-    fleet, engine = standing(asked, 1)
-    publisher = Publisher(fleet, engine, SLA, GROUND.model(asked, engine), reads=("waiting",))
-    assert publisher.sample({0: "a"}, 5.0)["a"].keys() == {"waiting", ONGOING}
-
-
 def test_what_a_policy_reads_is_the_same_as_of_one_that_reads_all() -> None:
     asked = steadily(5.0, 60.0, 200, 20)
     fleet, engine = standing(asked, 2)
@@ -106,11 +99,3 @@ def test_what_a_policy_reads_is_the_same_as_of_one_that_reads_all() -> None:
     everything = sample(None)
     for name in everything.keys() - {ONGOING}:
         assert sample((name,))[name] == everything[name], name
-
-
-def test_a_day_shorter_than_a_window_is_one_window() -> None:
-    outcome = simulate(
-        steadily(5.0, 20.0, 100, 10), scripted((0.0, 1)), GROUND, seconds=20.0, replicas=1, reads=()
-    )
-    starts_s, share = outcome.attainment_over_time(300.0)
-    assert list(starts_s) == [0.0] and list(share) == [1.0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from controller.errors import ConfigError
-from simulator.fleet.days import PEAK_REPLICAS, find_days, real_days, shipped_days
+from simulator.fleet.days import PEAK_REPLICAS, find_days, real_days
 from simulator.fleet.traffic import Rates, by_day, draw, read_rates, shipped_rates
 from simulator.workloads.catalog import load_workload
 
@@ -37,11 +37,6 @@ def test_a_wrong_file_gets_one_clear_line(tmp_path: Path, entry: dict[str, Any],
     assert says in problem and "rates.json:" in problem
 
 
-def test_a_step_that_does_not_divide_a_day_is_no_matter_within_one(tmp_path: Path) -> None:
-    rates = read_rates(file_of(tmp_path, rate_per_s=[1] * 12, step_s=7000))["a"]
-    assert [day.seconds for day in by_day(rates)] == [84_000]
-
-
 def test_two_days_of_one_name_are_one_clear_line(tmp_path: Path) -> None:
     day = '"monday": {"step_s": 60, "rate_per_s": [1]}'
     path = tmp_path / "rates.json"
@@ -69,13 +64,6 @@ def test_arrivals_come_at_the_rate_and_as_bursty(cv: float, two_phases: bool) ->
     assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.1)
 
 
-def test_even_gaps_go_on_from_one_step_to_the_next() -> None:
-    rates = Rates(60.0, (10.01,) * 21, (0.001,) * 21)  # 600.6 a step
-    times = rates.arrivals_s(np.random.default_rng(0))
-    assert len(times) == 12_612
-    assert np.diff(times) == pytest.approx(1 / 10.01, rel=0.01)
-
-
 def test_no_request_comes_while_the_rate_is_0() -> None:
     rates = Rates(60.0, (10.0, 0.0, 0.0, 0.0, 10.0), (1.0,) * 5)
     times = rates.arrivals_s(np.random.default_rng(0))
@@ -94,25 +82,6 @@ def test_days_are_cut_and_scaled_to_their_peak() -> None:
     assert [day.name for day in days][:2] == ["day-1", "day-2"] and name == "servegen-m-small"
     assert all(max(day.rates.rate_per_s) == pytest.approx(PEAK_REPLICAS) for day in days)
     assert all(day.seconds == 86400 for day in days)
-
-
-def test_the_shipped_days_have_a_step_and_a_crowd() -> None:
-    by_name = {day.name: day for day in shipped_days()}
-    assert len(by_name) == 19
-    for name, times in (("step", 4), ("flash", 10)):
-        day = by_name[name]
-        assert day.event_s is not None
-        before, after = day.rates.at(np.array([day.event_s - 10, day.event_s + 10]))
-        assert after == pytest.approx(times * before)
-    crowd = by_name["flash"].rates
-    busy = sum(r > min(crowd.rate_per_s) for r in crowd.rate_per_s) * crowd.step_s
-    assert busy == 180
-
-
-def test_the_step_lasts_four_hours() -> None:
-    (step,) = find_days(["step"], "fixed:10,10", 8.0)
-    high = [rate > min(step.rates.rate_per_s) for rate in step.rates.rate_per_s]
-    assert sum(high) * step.rates.step_s == 4 * 3600
 
 
 def test_days_are_found_by_name_and_in_files(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from serve_app.cli import main
 from simulator.plan.carried import divided, drafted, largest_batch
 from simulator.workloads.requests import LengthStats
 
-REPO = Path(__file__).parents[4]
 # 27 ms + 0.23 ms a decode + 0.12 ms a prompt token: arXiv 2503.05248, figure 3.
 PAPER = StepProfile("", "", 10**8, 100_000, 2048, LinearCost(0.027, 0.00023, 0, 0.00012))
 LENGTHS = LengthStats(257, 62, 288, 128.5)
@@ -46,17 +45,6 @@ def test_the_batch_of_a_step() -> None:
     with_prompts = 23 / (0.23 + 0.12 * 257 / 61)
     assert largest_batch(PAPER, LENGTHS, ITL_S, prompts=True) == pytest.approx(with_prompts)
     assert largest_batch(PAPER, LENGTHS, 0.02, prompts=False) == 0
-
-
-def test_the_page_has_what_it_prints(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    page = (REPO / "docs" / "plan.md").read_text()
-    example = page.partition("```text\n$ brimful plan ")[2].partition("```")[0]
-    line, _, expected = example.partition("\n")
-    lines = [line.rstrip() for line in printed(capsys, *line.split()).splitlines()]
-    assert lines == expected.splitlines()
 
 
 def test_json_has_the_figures(capsys: pytest.CaptureFixture[str]) -> None:

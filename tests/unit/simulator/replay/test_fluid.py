@@ -41,18 +41,5 @@ def test_without_an_sla_memory_alone_limits() -> None:
     assert found == pytest.approx(10 / 447 / (0.0269 + 10 * 0.0002308), rel=0.03)
 
 
-def test_a_cap_limits_like_memory() -> None:
-    capped = fluid_limit_per_s(profile(), LENGTHS, 0.05, max_num_seqs=10)
-    assert capped == pytest.approx(fluid_limit_per_s(profile(kv_tokens=5000), LENGTHS, 0.05))
-
-
 def test_an_sla_below_the_shortest_step_leaves_nothing() -> None:
     assert fluid_limit_per_s(profile(), LENGTHS, 0.02) == 0
-
-
-def test_a_measured_table_has_a_limit_below_the_one_of_a_faster_card() -> None:
-    slow, fast = (
-        fluid_limit_per_s(load_profile(name), LENGTHS, 0.05)
-        for name in ("a100-Llama-2-7b-hf-tp1", "h100-Llama-2-7b-hf-tp1")
-    )
-    assert 0 < slow < fast

@@ -7,11 +7,9 @@ import pytest
 
 from controller.config import Sla
 from simulator.replay.measure import (
-    Spread,
     j_of,
     late_share,
     meets,
-    spread,
     step_model_mape,
     summarise,
 )
@@ -124,13 +122,6 @@ def test_the_models_error_counts_the_steps_it_predicted() -> None:
     assert step_model_mape(replace(TRACE, steps=(STEP,))) is None
 
 
-def test_a_spread_of_nothing_is_nothing() -> None:
-    assert spread(np.array([])) == Spread(None, None, None, None, None)
-    assert spread(np.array([0.001, 0.003])) == Spread(
-        2.0, 2.0, 2.8, pytest.approx(2.98), pytest.approx(2.998)
-    )
-
-
 def test_a_gap_of_more_than_twenty_times_the_agreed_is_a_stall() -> None:
     gaps = [(1.0, 10.0, 0), (1.0001, 12.0, 0), (90.0, 102.0, 2)]
     trace = replace(TRACE, gaps=make_gaps(gaps))
@@ -187,12 +178,3 @@ def test_of_a_requests_gaps_so_many_may_be_late(
     gaps = [(0.06 if k < late else 0.04, 1.0 + k, 0) for k in range(tokens - 1)]
     trace = replace(TRACE, outcomes=(one,), gaps=make_gaps(gaps))
     assert meets(trace, Sla(itl_ms=50, percentile=percentile)) == [met]
-
-
-@pytest.mark.parametrize(("more", "met"), [(1e-12, True), (1e-6, False)])
-def test_a_limit_is_met_to_the_last_bit(more: float, met: bool) -> None:
-    one = Outcome(Request(0.0, 10, 2), False, 2, 0.1, 0.2 * (1 + more), 1.0, 0)
-    gaps = make_gaps([(0.05 * (1 + more), 1.0, 0)])
-    trace = replace(TRACE, outcomes=(one,), gaps=gaps)
-    assert meets(trace, Sla(itl_ms=50)) == [met]
-    assert meets(trace, Sla(ttft_ms=200)) == [met]

@@ -33,10 +33,6 @@ def test_the_context_says_nothing_of_the_lengths(
     assert found(requests, kv_tokens) == context
 
 
-def test_what_clients_allow_does_not_make_it_longer() -> None:
-    assert found([Request(0, 100, 10, max_tokens=100_000)], 200_000) == 32_768
-
-
 def test_a_prompt_that_is_not_chunked_has_to_fit_a_step() -> None:
     requests = [Request(0, 300, 20), Request(0, 3000, 20)]
     assert found(requests, 100_000, enable_chunked_prefill=False) == 2048

@@ -1,19 +1,15 @@
 """``max_tokens`` of drawn requests: room above the output, from a stream of its own."""
 
-import math
 from collections import Counter
 
 import pytest
 
-from benchmarks.report.rows import Section
 from simulator.workloads.catalog import load_workload
-from simulator.workloads.max_tokens import SENT, MaxTokens, stated, with_max_tokens
+from simulator.workloads.max_tokens import SENT, MaxTokens, with_max_tokens
 from simulator.workloads.requests import Request
 from simulator.workloads.traffic import (
-    Phase,
     Recorded,
     Workload,
-    draw_phases,
     draw_requests,
     draw_traffic,
 )
@@ -88,37 +84,3 @@ def test_a_longer_draw_begins_with_the_shorter_one() -> None:
     workload = load_workload("fixed:50,500")
     short, long = (draw_traffic(workload, n, None, 5).requests for n in (100, 1000))
     assert [r.max_tokens for r in short] == [r.max_tokens for r in long[:100]]
-
-
-def test_phases_have_their_own_draws() -> None:
-    phases = [Phase(load_workload("fixed:10,10"), 2.0, 50.0)] * 2
-    sent = [r.max_tokens for r in draw_phases(phases, None, 0)]
-    assert sent[:100] != sent[100:]
-    assert {r.max_tokens for r in draw_phases(phases, None, 0, "exact")} == {10}
-
-
-@pytest.mark.parametrize(
-    ("rule", "says"),
-    [
-        ("spread", "a power of two from 256 to 4096 above its output, at random."),
-        ("exact", "its exact output, which tells every policy the answer."),
-        ("context", "not sent: as much as `max_model_len` has room for."),
-        (4096, "4096, more for a longer output."),
-    ],
-)
-def test_a_table_says_which_rule_it_has(rule: MaxTokens, says: str) -> None:
-    assert stated(rule).endswith(f"for every policy alike: {says}")
-    section = Section("G1", "title", "How.", (), max_tokens=rule)
-    assert f"How. {stated(rule)}" in section.markdown("make")
-    assert "How.\n" in Section("G9", "title", "How.", (), max_tokens=None).markdown("make")
-
-
-def test_a_seed_gives_the_same_again() -> None:
-    once, again, other = (allowed([10] * 50, "spread", seed) for seed in (3, 3, 4))
-    assert once == again
-    assert once != other
-
-
-def test_at_once_means_at_once() -> None:
-    requests = draw_requests(load_workload("fixed:7,9"), 3, math.inf, None, 0, 64)
-    assert requests == (Request(0.0, 7, 9, max_tokens=64),) * 3

@@ -1,13 +1,10 @@
 """Requests drawn from workloads: lengths, correlation, gaps, rates, phases."""
 
-import math
-
 import numpy as np
 import pytest
 
-from simulator.workloads.arrivals import unit_arrivals
 from simulator.workloads.catalog import load_workload
-from simulator.workloads.lengths import Exponential, Fixed, Quantiles
+from simulator.workloads.lengths import Exponential, Fixed
 from simulator.workloads.requests import Request, length_stats
 from simulator.workloads.traffic import (
     Drawn,
@@ -85,16 +82,6 @@ def test_exponential_lengths_have_their_mean_and_their_cut() -> None:
     assert Exponential(1).lengths(u).tolist() == [1] * MANY
 
 
-def test_quantiles_are_joined_by_straight_lines() -> None:
-    marginal = Quantiles((0.0, 50.0, 100.0), (0.0, 10.0, 110.0))
-    assert marginal.lengths(np.array([0.0, 0.25, 0.75, 1.0])).tolist() == [1, 5, 60, 110]
-
-
-def test_an_infinite_rate_is_all_at_once() -> None:
-    requests = draw_requests(load_workload("fixed:7,9"), 3, math.inf, None, seed=0)
-    assert [(r.arrival_s, r.input_tokens, r.output_tokens) for r in requests] == [(0.0, 7, 9)] * 3
-
-
 def test_another_rate_moves_the_same_requests() -> None:
     traffic = draw_traffic(load_workload("exponential:50,50"), 100, None, seed=5)
     slow, fast = traffic.at(1.0), traffic.at(10.0)
@@ -137,30 +124,3 @@ def test_length_stats_weigh_a_request_by_its_decodes_and_a_prompt_by_its_tokens(
     assert stats.mean_held == pytest.approx((101 + 102 + 301) / 3)
     assert stats.mean_context == pytest.approx((100**2 + 300**2) / 2 / 400)
     assert length_stats([Request(0, 100, 1)]).mean_held == 100
-
-
-def test_some_prompts_are_long_and_the_others_as_they_were() -> None:
-    drawn = draw_traffic(load_workload("long-prompts:257,447"), 20_000, None, 1).requests
-    prompts = np.array([r.input_tokens for r in drawn])
-    long = prompts >= 16_384
-    assert long.mean() == pytest.approx(0.05, abs=0.005)
-    assert prompts.max() <= 32_000
-    assert prompts[long].mean() == pytest.approx((16_384 + 32_000) / 2, rel=0.02)
-    assert prompts[~long].mean() == pytest.approx(257, rel=0.03)
-    assert length_stats(drawn).mean_output == pytest.approx(447, rel=0.03)
-
-
-def test_reasoning_like_outputs_keep_their_mean_where_a_chat_models_are_cut() -> None:
-    spec = "257,3000,1.3"
-    drawn = draw_traffic(load_workload(f"reasoning:{spec}"), 20_000, None, 1).requests
-    outputs = np.array([r.output_tokens for r in drawn])
-    assert outputs.mean() == pytest.approx(3000, rel=0.04)
-    assert outputs.std() / outputs.mean() == pytest.approx(1.3, rel=0.1)
-    assert outputs.max() <= 30_000
-    cut = draw_traffic(load_workload(f"lognormal:{spec}"), 20_000, None, 1).requests
-    assert max(r.output_tokens for r in cut) == 8192
-
-
-def test_a_few_requests_of_very_rare_bursts_come_at_once() -> None:
-    found = unit_arrivals(5, 100.0, np.random.default_rng(0))
-    assert found.tolist() == [5.0] * 5
