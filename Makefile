@@ -131,10 +131,6 @@ bench-controller: install ## Cost of the controller with 1,000 replicas: CPU sha
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
 	$(BIN)/python -m benchmarks path $(ARGS)
 
-.PHONY: bench-cpu
-bench-cpu: install ## A real model on one core, undisturbed and beside a hog: adaptive, vLLM's default, the tuned static (6 hours on an idle core, 3 on two: ARGS='--cores 0 1'; ARGS='--only alone --rounds 1' makes a part; what ran is kept)
-	$(BIN)/python -m benchmarks cpu $(ARGS)
-
 .PHONY: bench-overload
 bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it; ARGS=--wait: under an SLA alone, 7 minutes)
 	$(BIN)/python -m benchmarks overload $(ARGS)

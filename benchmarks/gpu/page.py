@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.engine_lab.figures import Figures, figures_of
+from benchmarks.gpu.figures import Figures, figures_of
 from benchmarks.gpu.kept import read
 from benchmarks.gpu.tuning import WORKLOADS, label_of
 from benchmarks.live.served import Served

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.engine_lab.figures import figures_of
+from benchmarks.gpu.figures import figures_of
 from benchmarks.live.served import Served
 
 
