@@ -6,10 +6,8 @@ from importlib import import_module
 from replicas.server.proxies import go_past
 
 BENCHES = {
-    "results": ("results.__main__", "`adaptive` beside static engines, with targets"),
-    "rivals": ("rivals.__main__", "`adaptive` beside published schedulers"),
+    "results": ("contests.__main__", "`adaptive` beside static engines and published schedulers"),
     "tables": ("papers.dynamic_batching", "tables and figures of the paper, rebuilt"),
-    "disturbed": ("disturbed.__main__", "where steps are disturbed"),
     "elastic": ("fleet.__main__", "replicas that follow demand"),
     "pd": ("pd.__main__", "prefill and decode apart"),
     "gpu": ("gpu.__main__", "step times and control on a card"),

@@ -43,15 +43,12 @@ LAYERS = (
     "benchmarks/fleet",
     "benchmarks/contests",
     "benchmarks/pd",
-    "benchmarks/disturbed",
     "benchmarks/path",
     "benchmarks/overload",
     "benchmarks/faults",
     "benchmarks/cost",
     "benchmarks/papers",
     "benchmarks/gpu",
-    "benchmarks/results",
-    "benchmarks/rivals",
     "benchmarks",
 )
 PACKAGES = sorted({layer.partition("/")[0] for layer in LAYERS})

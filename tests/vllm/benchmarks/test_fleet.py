@@ -1,18 +1,15 @@
-"""Several engines behind the production router, in virtual time; and R3-fleet's figures."""
+"""Several engines behind the production router, in virtual time."""
 
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.contests import fleets
+from benchmarks.contests import scenarios
 from benchmarks.contests.by_class import spread_over
-from benchmarks.contests.classes import CLASSES, GROUNDS, OURS, QOSERVE
-from benchmarks.contests.fleets import EVEN, GATHERED, SEPARATE, FleetTask, measure, run_at
-from benchmarks.rivals import r3_fleet
-from benchmarks.rivals.settings import Setting, Settings
+from benchmarks.contests.catalog import CLASSES as SCENARIOS
+from benchmarks.contests.scenarios import CLASSES, EVEN, GATHERED, SEPARATE
 from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
@@ -44,7 +41,13 @@ def test_a_fleet_of_one_engine_is_that_engine(per_s: float) -> None:
 @cache
 def at_six(routed: str) -> tuple[Trace, ...]:
     """The traces of three engines that share 18 requests/s of three classes."""
-    return run_at(FleetTask("257-62", 5, True, OURS, routed), 6.0)
+    return run_at(f"{routed}adaptive", 6.0)
+
+
+def run_at(spec: str, per_s: float) -> tuple[Trace, ...]:
+    one = SCENARIOS[0]
+    course, ground = one.course(5, small=True)
+    return one.run_at(spec, course, ground, 5, per_s)
 
 
 @pytest.mark.parametrize("routed", [GATHERED, EVEN, SEPARATE])
@@ -114,52 +117,10 @@ def test_only_ours_is_told_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
     """QoServe has an order of its own."""
     told: list[set[int]] = []
     monkeypatch.setattr(
-        fleets, "replay_fleet", lambda requests, *rest: told.append({r.priority for r in requests})
+        scenarios,
+        "replay_fleet",
+        lambda requests, *rest: told.append({r.priority for r in requests}),
     )
-    for spec in (OURS, QOSERVE):
-        run_at(FleetTask("257-62", 5, True, spec, EVEN), 3.0)
+    for spec in ("adaptive", "qoserve"):
+        run_at(f"{EVEN}{spec}", 3.0)
     assert told == [{0, 1, 2}, {0}]
-
-
-def test_a_capacity_is_found_for_a_rival_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleets, "PRECISION", 0.3)
-    rival = "qoserve:slack=gaps,least_tokens=32,token_step=16,low_memory_tokens=0,margin=1"
-    assert 3 < measure(FleetTask("257-62", 5, True, rival, EVEN)) < 30
-
-
-class Made:
-    """A bench that has every figure already.
-
-    Args:
-        per_s: by how requests are routed and whose policy it is.
-    """
-
-    small, seeds = False, (1, 2)
-
-    def __init__(self, per_s: dict[tuple[str, bool], float]) -> None:
-        self._per_s = per_s
-
-    def map(self, work, tasks, what, ours):
-        return [self._per_s[t.routed, t.spec.startswith(QOSERVE)] * t.seed for t in tasks]
-
-
-def test_the_figures_of_r3_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(tmp_path / "settings.json", searches=False)
-    for ground in GROUNDS:
-        settings.keep("R3", ground, QOSERVE, Setting(spec="qoserve:margin=1"))
-    settings.write("R3")
-    settings = Settings(tmp_path / "settings.json", searches=False)
-    ours = {(GATHERED, False): 12.0, (EVEN, False): 11.0, (SEPARATE, False): 10.0}
-    bench = Made({**ours, (EVEN, True): 8.0, (GATHERED, True): 12.5})
-    section = r3_fleet.run(bench, (), settings)  # type: ignore[arg-type]
-    values = {row.id: row.estimate.value for row in section.rows}
-    assert values == pytest.approx(
-        {
-            "r3_fleet_separate": 1.2,
-            "r3_fleet_qoserve_even": 1.5,
-            "r3_fleet_even": 12 / 11,
-            "r3_fleet_qoserve_gathered": 0.96,
-        }
-    )
-    assert [row.at_least for row in section.rows] == [1.2, None, None, 1.05]
-    assert "| 257-447 | separate | `adaptive` | 10, 20 |" in section.tables[0]

@@ -29,7 +29,6 @@ from benchmarks.gpu.fit import (
 from benchmarks.gpu.kept import read
 from benchmarks.gpu.model import make_model, shape_of
 from benchmarks.gpu.pack import move, pruned
-from benchmarks.gpu.page import write as write_page
 from benchmarks.gpu.stack import asks_at
 from benchmarks.gpu.stack_client import Sent
 from benchmarks.gpu.tuning import Row, Tuner, cost_of
@@ -295,13 +294,3 @@ def test_the_whole_of_it_in_a_minute(tmp_path: Path) -> None:
     # What there was no time for is named; what there was time for is kept.
     skipped = next(line for line in done.stdout.splitlines() if "left out:" in line)
     assert "nothing" in skipped or len(kept) < 40
-    stack = [
-        {"id": f"stack_adaptive-again_45_{figure}", "value": value, "unit": "", "target": None}
-        for figure, value in (("late", 1.5), ("itl_p99", 16.25))
-    ]
-    (out / "stack.json").write_text(json.dumps(stack))
-    write_page(out, tmp_path)
-    page = (tmp_path / "gpu.md").read_text()
-    assert "# On a card" in page
-    assert "| 45 | adaptive-again | 1.5 |  | 16.25 |" in page
-    assert (tmp_path / "gpu.png").stat().st_size > 1000

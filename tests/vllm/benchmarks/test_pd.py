@@ -7,13 +7,11 @@ import pytest
 
 from benchmarks.pd.dynamo import Planner
 from benchmarks.pd.measure import PdRow, Task, prefill_of, rule_of, steering_of, warmed_up
-from benchmarks.pd.shift import within
 from benchmarks.pd.table import AGGREGATED, AUTO, arms_of, figures, without_link
 from benchmarks.pd.taichi import LengthAware
 from controller.config import Sla
 from controller.roles import Transfer
 from serve_app.routing.replica_load import ReplicaLoad
-from simulator.virtual.trace import Outcome, Trace, make_gaps
 from simulator.workloads.requests import Request
 
 LINK, SLA = Transfer(327_680, 25e9, 0.005), Sla(itl_ms=50, ttft_ms=2000)
@@ -70,16 +68,6 @@ def test_runs_begin_at_half_the_rate():
     warm = warmed_up(asked)
     gaps_s = np.diff([one.arrival_s for one in warm])
     assert np.allclose(gaps_s[:20], 1.0) and np.allclose(gaps_s[20:], 0.5)
-
-
-def test_a_request_is_inside_with_its_first_token_and_its_gaps():
-    asked = Request(1.0, 10, 3)
-    in_time = Outcome(asked, first_token_s=2.9, finished_s=3.0, tokens=3)
-    outcomes = in_time, replace(in_time, first_token_s=3.2), in_time, replace(
-        in_time, first_token_s=None)  # fmt: skip
-    gaps = make_gaps([(0.05, 3.0, 0), (0.05, 3.0, 1), (0.05, 3.0, 2), (0.06, 3.0, 2)])
-    trace = Trace(outcomes, (), gaps, (), 0, 4.0)
-    assert within(trace, SLA).tolist() == [True, False, False, False]
 
 
 def test_figures_of_a_row():
