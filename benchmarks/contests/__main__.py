@@ -125,7 +125,7 @@ def rows_of(
         shared: by scenario, of each rival the one setting for all.
     """
     part, ours = asked[0].part, asked[0].ours
-    least = {
+    least: dict[str, list[float]] = {
         one.name: [
             min(of)
             for of in zip(
@@ -153,9 +153,9 @@ def rows_of(
     for other in asked[0].others:
         ratios = [_over(values, one.name, ours, other) for one in asked]
         rows.append(row(f"as_is_{other}", f"over {other}, as it is, all", ratios, None))
-    for name, ratios in least.items():
+    for name, of_draws in least.items():
         what = f"over the best tuned rival, {name}"
-        rows.append(row(f"best_{name}", what, [ratios], AT_LEAST[part]))
+        rows.append(row(f"best_{name}", what, [of_draws], AT_LEAST[part]))
     return rows
 
 

@@ -15,6 +15,7 @@ from benchmarks.contests.sweeps import (
     OFFLINE,
     SWEEPS,
     Point,
+    Value,
     first_points,
     offline_points,
 )
@@ -226,7 +227,12 @@ CLASSES = parse_classes(
     }
 )
 GATHERED, EVEN, SEPARATE = "gathered/", "even/", "separate/"
-_GAPS = {"slack": "gaps", "least_tokens": 32, "token_step": 16, "low_memory_tokens": 0}
+_GAPS: dict[str, Value] = {
+    "slack": "gaps",
+    "least_tokens": 32,
+    "token_step": 16,
+    "low_memory_tokens": 0,
+}
 
 
 @dataclass(frozen=True)
