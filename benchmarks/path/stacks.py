@@ -115,27 +115,22 @@ class Running:
     Args:
         url: ``/v1`` follows.
         tree: its processes.
-        address: of the Ray cluster; None: there is none.
-        started_s: how long it took to come up.
     """
 
     stack: Stack
     url: str
     tree: Tree
-    address: str | None
-    started_s: float
 
 
 @contextlib.contextmanager
 def running(stack: Stack, model: Path, logs: Path) -> Iterator[Running]:
     """The server for a ``with`` block, in this process's session and at its niceness."""
-    begin_s = time.monotonic()
     start = _ray if stack.module is None else _bare
-    with start(stack, model, logs) as (url, tree, address):
-        yield Running(stack, url, tree, address, time.monotonic() - begin_s)
+    with start(stack, model, logs) as (url, tree):
+        yield Running(stack, url, tree)
 
 
-Started = tuple[str, Tree, str | None]
+Started = tuple[str, Tree]
 
 
 @contextlib.contextmanager
@@ -159,7 +154,7 @@ def _bare(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_ready(process, f"{url}/health", log)
-            yield url, tree, None
+            yield url, tree
         finally:
             tree.resume()
             process.terminate()
@@ -191,7 +186,7 @@ def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
             Deployed(cluster, own, port).deploy(application(stack, model))
             cluster.wait_running(START_TIMEOUT_S, lambda now: None)
             wait_reached(f"http://127.0.0.1:{port}/v1")
-            yield f"http://127.0.0.1:{port}", tree, cluster.gcs_address
+            yield f"http://127.0.0.1:{port}", tree
         finally:
             tree.resume()
 
