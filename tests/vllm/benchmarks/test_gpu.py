@@ -29,8 +29,6 @@ from benchmarks.gpu.fit import (
 from benchmarks.gpu.kept import read
 from benchmarks.gpu.model import make_model, shape_of
 from benchmarks.gpu.pack import move, pruned
-from benchmarks.gpu.stack import asks_at
-from benchmarks.gpu.stack_client import Sent
 from benchmarks.gpu.tuning import Row, Tuner, cost_of
 from benchmarks.report.document import ROOT
 from controller.config import parse_batching
@@ -38,7 +36,6 @@ from controller.records import EngineState, StepSample
 from replicas.engine.governor import Governor
 from replicas.profiles.profile import Launch
 from replicas.profiles.profile_file import load_profile
-from serve_app.demo.client import Answer
 from simulator.workloads.requests import Request
 
 TOKENS = (1, 8, 64, 512)
@@ -189,24 +186,6 @@ def test_one_engine_serves_every_policy(tmp_path: Path, monkeypatch: pytest.Monk
     cut = engine.serve([Request(0.0, 60, 900, 900)] * 4, policy("adaptive"), limit_s=0.3)
     assert cut.tokens_per_s > 0
     assert not engine.busy()
-
-
-def test_what_clients_saw_of_the_whole_stack_is_by_run_and_rate() -> None:
-    whole = Answer(200, "a b c", 3, 0.05, (0.01, 0.03), 0.1, late_s=0.001)
-    torn = replace(whole, error="the stream ended before [DONE]")
-    figures = Sent([whole, torn], [0.1, 0.2], 2.0).figures(25.0)
-    assert figures["late"] == (50.0, "%")
-    assert figures["failed"] == (1, "requests")
-    assert figures["tokens_per_chunk"][0] == 1.0
-    assert figures["client_cpu_most"][0] == 0.2
-
-
-def test_each_request_of_the_whole_stack_has_a_prompt_of_its_own() -> None:
-    asks = asks_at(50.0, 2.0)
-    assert len(asks) == 100
-    prompts = [tuple(a.prompt) for a in asks if len(a.prompt) > 16]
-    assert len(set(prompts)) == len(prompts)
-    assert [a.at_s for a in asks] == sorted(a.at_s for a in asks)
 
 
 def archive_of(folder: Path, files: dict[str, str]) -> Path:
