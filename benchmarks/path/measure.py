@@ -35,12 +35,11 @@ class Measured:
     """One load on one server.
 
     Args:
-        stage, round: in which it ran; servers are compared within both.
+        round: in which it ran; servers are compared within one.
         cpu_s: of the server's processes, by kind.
     """
 
     stack: str
-    stage: int
     round: int
     streams: int
     seen: Seen
@@ -56,7 +55,7 @@ class Found:
     """All that was measured; loads in the order in which they ran.
 
     Args:
-        failed: what broke a stage off, one line each; what it had measured before counts.
+        failed: what broke it off; what was measured before counts.
     """
 
     loads: list[Measured] = field(default_factory=list)
@@ -106,9 +105,9 @@ def _plain(load: Load) -> dict[str, Any]:
 
 
 def measure(
-    stages: Sequence[Sequence[Stack]], streams: Sequence[int], rounds: int, turns: int | None
+    stacks: Sequence[Stack], streams: Sequence[int], rounds: int, turns: int | None
 ) -> Found:
-    """All stages one after another; the servers of a stage are up together and take turns.
+    """The servers are up together and take turns.
 
     While one is measured, the processes of all others are stopped: they take no CPU.
 
@@ -118,22 +117,19 @@ def measure(
     """
     found = Found()
     model = make_tiny_model(ROOT / ".cache" / "tiny-llama")
-    steps = rounds * len(streams) * sum(map(len, stages))
-    with contextlib.ExitStack() as stack, tqdm(total=steps, file=sys.stderr) as bar:
+    steps = rounds * len(streams) * len(stacks)
+    with contextlib.ExitStack() as up, tqdm(total=steps, file=sys.stderr) as bar:
         client = Client()
-        stack.callback(client.end)
-        for index, stage in enumerate(stages):
-            try:
-                with contextlib.ExitStack() as up:
-                    logs = Path(up.enter_context(tempfile.TemporaryDirectory()))
-                    servers = [_start(up, one, model, logs, client, bar) for one in stage]
-                    for number in range(rounds):
-                        # Who begins alternates: a machine that slows down is no one's fault.
-                        for server in servers[:: 1 if number % 2 else -1]:
-                            _turn(server, client, streams, turns, (index, number), found, bar)
-            except BrimfulError as error:
-                names = ", ".join(one.name for one in stage)
-                found.failed.append(f"{names}: {error}")
+        up.callback(client.end)
+        logs = Path(up.enter_context(tempfile.TemporaryDirectory()))
+        try:
+            servers = [_start(up, one, model, logs, client, bar) for one in stacks]
+            for number in range(rounds):
+                # Who begins alternates: a machine that slows down is no one's fault.
+                for server in servers[:: 1 if number % 2 else -1]:
+                    _turn(server, client, streams, turns, number, found, bar)
+        except BrimfulError as error:
+            found.failed.append(str(error))
     return found
 
 
@@ -158,7 +154,7 @@ def _turn(
     client: Client,
     streams: Sequence[int],
     turns: int | None,
-    stage_and_round: tuple[int, int],
+    number: int,
     found: Found,
     bar: Any,
 ) -> None:
@@ -171,6 +167,6 @@ def _turn(
         before = server.tree.cpu_s()
         seen = client.send(server.url, count, turns or TURNS.get(count, 1))
         cpu_s = spent_s(before, server.tree.cpu_s())
-        found.loads.append(Measured(name, *stage_and_round, count, seen, cpu_s))
+        found.loads.append(Measured(name, number, count, seen, cpu_s))
         bar.update()
     server.tree.stop()

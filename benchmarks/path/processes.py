@@ -13,7 +13,6 @@ KINDS = (
     ("VLLM::EngineCore", "engine"),
     ("VLLM::Worker", "worker"),
     ("LLMRouter", "router"),
-    ("OpenAiIngress", "ingress"),
     ("ServeReplica", "server"),
     ("haproxy", "HAProxy"),
     ("ProxyActor", "proxy"),

@@ -10,7 +10,6 @@ from benchmarks.path.stacks import (
     BARE,
     ENGINE,
     IN_PROCESS,
-    RAY_DEFAULT,
     RAY_DIRECT,
     STACKS,
     STATIC,
@@ -30,7 +29,6 @@ RATIOS = (
     ("static_over_ray_direct_64", STATIC, RAY_DIRECT, 1.1),
     ("adaptive_over_static_64", ADAPTIVE, STATIC, 0.99),
     ("ray_direct_over_bare_64", RAY_DIRECT, BARE, None),
-    ("ray_default_over_bare_64", RAY_DEFAULT, BARE, None),
 )
 TTFT_MS = 10.0
 
@@ -42,14 +40,13 @@ class Loads:
         self._loads = loads
 
     def of(self, stack: str, streams: int) -> list[Measured]:
-        """One a round; a server of two stages has two a round."""
+        """One a round."""
         return [one for one in self._loads if (one.stack, one.streams) == (stack, streams)]
 
     def pairs(self, above: str, below: str, streams: int) -> list[tuple[Measured, Measured]]:
-        """The loads of both in the same round, of the stage in which both were up."""
+        """The loads of both in the same round."""
         first, second = (
-            {(one.stage, one.round): one for one in self.of(stack, streams)}
-            for stack in (above, below)
+            {one.round: one for one in self.of(stack, streams)} for stack in (above, below)
         )
         return [(one, second[turn]) for turn, one in first.items() if turn in second]
 

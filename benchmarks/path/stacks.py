@@ -48,10 +48,6 @@ AS_SHIPPED = {
 # For ours, where cores are few: a replica's end, a new one, a scaling decision are seen by Serve's
 # controller up to half a second later (0.1 s as shipped). A start takes a second or two longer.
 FEW_CORES = {"RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5"}
-PLAIN = AS_SHIPPED | {
-    "RAY_SERVE_ENABLE_HA_PROXY": "0",
-    "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "0",
-}
 # A cluster that is stopped for minutes must not take its own checks for failed ones.
 BEARS_A_STOP = {
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "600",
@@ -83,7 +79,6 @@ class Stack:
 
 BARE = "bare"
 IN_PROCESS = "bare-in-process"
-RAY_DEFAULT = "ray-default"
 RAY_DIRECT = "ray-direct"
 STATIC = "static"
 ADAPTIVE = "adaptive"
@@ -91,7 +86,6 @@ RAYS = "ray.serve.llm:build_openai_app"
 STACKS = (
     Stack(BARE, "vLLM's API server as shipped", module="vllm.entrypoints.openai.api_server"),
     Stack(IN_PROCESS, "the same, the model in EngineCore's process", module="benchmarks.path.bare"),
-    Stack(RAY_DEFAULT, "Ray Serve LLM, its own ingress", None, RAYS, {}, PLAIN),
     Stack(RAY_DIRECT, "Ray Serve LLM, direct streaming", None, RAYS, {}, AS_SHIPPED),
     Stack(
         STATIC,
