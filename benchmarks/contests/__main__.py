@@ -17,9 +17,9 @@ from benchmarks.contests.measure import Search, Task, is_ours, measure, search
 from benchmarks.contests.scenarios import PAPER, STATIC, Capacity, Scenario
 from benchmarks.contests.settings import Settings
 from benchmarks.contests.sweeps import SWEEPS
-from benchmarks.report.bootstrap import geometric_mean
 from benchmarks.report.command import CACHE, add_seeds, bench_of, end, parser_of, seeds_of, show
 from benchmarks.report.document import markdown_table, write_page
+from benchmarks.report.interval import geometric_mean
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.report.workers import Bench

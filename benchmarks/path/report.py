@@ -14,8 +14,8 @@ from benchmarks.path.stacks import (
     STACKS,
     STATIC,
 )
-from benchmarks.report.bootstrap import Estimate, geometric_mean, mean
 from benchmarks.report.document import markdown_table
+from benchmarks.report.interval import Estimate, geometric_mean, mean
 from benchmarks.report.rows import Row, Section, shown
 
 STREAMS, TTFT_STREAMS = 64, 32

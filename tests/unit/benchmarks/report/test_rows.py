@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.report.bootstrap import Estimate, estimate, geometric_mean, mean
+from benchmarks.report.interval import Estimate, geometric_mean, mean
 from benchmarks.report.rows import Row, Section, exactly, interval, rows_table
 
 
@@ -11,17 +11,10 @@ def test_few_seeds_give_their_lowest_and_highest_and_say_so() -> None:
     assert mean([1.0, 6.0, 2.0, 2.0, 4.0]).interval == "min to max"
 
 
-def test_six_seeds_are_resampled() -> None:
-    found = mean([1.0, 2.0, 3.0, 4.0, 5.0, 9.0])
-    assert (found.value, found.interval, found.runs) == (4.0, "95%", 6)
-    assert 1.0 < found.low < 4.0 < found.high < 9.0
-
-
 def test_one_run_has_no_interval() -> None:
     assert mean([2.0]) == exactly(2.0) == Estimate(2.0, 2.0, 2.0, "one run", 1)
     assert interval(mean([2.0])) == "one run"
     assert interval(mean([2.0, 4.0])) == "2 to 4 (min to max of 2)"
-    assert interval(mean([2.0, 4.0, 2.0, 4.0, 3.0, 3.0])).endswith("(95% of 6)")
 
 
 def test_a_case_without_randomness_weighs_as_much_as_one_with_seeds() -> None:
@@ -34,10 +27,6 @@ def test_ratios_are_averaged_geometrically_over_cases_and_seeds() -> None:
     found = geometric_mean([[2.0, 2.0], [0.5, 0.5]])
     assert found.value == pytest.approx(1.0)
     assert found.low == found.high == pytest.approx(1.0)  # seeds are drawn, cases are not
-
-
-def test_a_statistic_is_given_the_seeds_that_count() -> None:
-    assert estimate(6, lambda drawn: float(len(drawn))).low == 6.0
 
 
 def row(value: float, **targets: float) -> Row:

@@ -1,8 +1,4 @@
-"""How sure a figure is, over seeds, each with all its policies, so ratios stay paired.
-
-A bootstrap of a few seeds can only go from the worst to the best of them: it is no 95% of anything.
-So up to ``FEW`` seeds their lowest and highest figure stand, and are named so.
-"""
+"""How far a figure goes over seeds, each with all its policies, so ratios stay paired."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,11 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-DRAWS = 2000
-FEW = 5  # seeds, and fewer: no bootstrap
-
-Statistic = Callable[[Sequence[int]], float]
-Interval = Literal["one run", "min to max", "95%"]
+Interval = Literal["one run", "min to max"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +14,7 @@ class Estimate:
     """A figure over all seeds, and how far it goes.
 
     Args:
-        low, high: the ends of the interval; equal to the value where there is one run.
-        interval: what it is: of the figures of each seed alone the lowest and the highest, or what
-            95% of the bootstrap's resamples fall into.
+        low, high: the lowest and highest figure of a seed alone; equal to the value of one run.
         runs: how many seeds there are.
     """
 
@@ -35,7 +25,7 @@ class Estimate:
     runs: int = 1
 
 
-def estimate(seeds: int, statistic: Statistic) -> Estimate:
+def estimate(seeds: int, statistic: Callable[[Sequence[int]], float]) -> Estimate:
     """The statistic of all seeds with its interval.
 
     Args:
@@ -45,13 +35,8 @@ def estimate(seeds: int, statistic: Statistic) -> Estimate:
     value = statistic(range(seeds))
     if seeds == 1:
         return Estimate(value, value, value)
-    if seeds <= FEW:
-        alone = [statistic([k]) for k in range(seeds)]
-        return Estimate(value, min(alone), max(alone), "min to max", seeds)
-    rng = np.random.default_rng(0)
-    found = [statistic(rng.integers(seeds, size=seeds).tolist()) for _ in range(DRAWS)]
-    low, high = np.percentile(found, (2.5, 97.5)).tolist()
-    return Estimate(value, low, high, "95%", seeds)
+    alone = [statistic([k]) for k in range(seeds)]
+    return Estimate(value, min(alone), max(alone), "min to max", seeds)
 
 
 def mean(values: Sequence[float]) -> Estimate:
