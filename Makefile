@@ -105,8 +105,7 @@ check-plan: install ## `brimful plan`: KV memory beside vLLM's own allocator, it
 	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/simulator/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
 
 .PHONY: docs
-docs: install ## The pages that are made from the code: docs/modules.md, docs/configuration.md, docs/versions.md
-	$(BIN)/python -m tools.modules
+docs: install ## The pages that are made from the code: docs/configuration.md, docs/versions.md
 	$(BIN)/python -m tools.configuration
 	$(BIN)/python -m tools.versions --write
 
@@ -131,12 +130,8 @@ bench-controller: install ## Cost of the controller with 1,000 replicas: CPU sha
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
 	$(BIN)/python -m benchmarks path $(ARGS)
 
-.PHONY: bench-cpu
-bench-cpu: install ## A real model on one core, undisturbed and beside a hog: adaptive, vLLM's default, the tuned static (6 hours on an idle core, 3 on two: ARGS='--cores 0 1'; ARGS='--only alone --rounds 1' makes a part; what ran is kept)
-	$(BIN)/python -m benchmarks cpu $(ARGS)
-
 .PHONY: bench-overload
-bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it; ARGS=--wait: under an SLA alone, 7 minutes)
+bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it)
 	$(BIN)/python -m benchmarks overload $(ARGS)
 
 .PHONY: bench-faults
@@ -144,11 +139,11 @@ bench-faults: install ## What becomes of requests when processes are killed unde
 	$(BIN)/python -m benchmarks faults $(ARGS)
 
 .PHONY: bench-elastic
-bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--no-search: rivals as an earlier search left them)
+bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--only step' takes a part; ARGS=--search: settings searched anew)
 	$(BIN)/python -m benchmarks elastic $(ARGS)
 
 .PHONY: bench-pd
-bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, Ray's, roles by the controller (hours; ARGS='--engines 4 --itl-ms 50 --workloads 257/62' makes a part; what ran is kept)
+bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, Ray's, Dynamo's, TaiChi's, roles by the controller (hours; ARGS=--fluid: minutes, without rivals; ARGS='--engines 4 --only 257/62' takes a part)
 	$(BIN)/python -m benchmarks pd $(ARGS)
 
 .PHONY: bench-gpu
@@ -156,22 +151,10 @@ OUT ?= .cache/gpu
 bench-gpu: ## Step times and control on a GPU, with the Python and vLLM that are there (9 minutes; ARGS='--budget-s 900')
 	$(PYTHON) -m benchmarks gpu --out $(OUT) $(ARGS)
 
-.PHONY: disturbed-search
-disturbed-search: install ## The best static setting of every row of make disturbed, in parts that resume (45 minutes on 2 idle cores)
-	$(BIN)/python -m benchmarks disturbed --search $(ARGS)
-
-.PHONY: disturbed
-disturbed: install ## The policy adaptive beside the best static setting, where steps are disturbed (30 minutes on 2 idle cores; ARGS='--only LOAD' makes a part, and keeps it; ARGS=--recovery: what follows a disturbance; ARGS=--published: published capacity)
-	$(BIN)/python -m benchmarks disturbed $(ARGS)
-
 .PHONY: tables
 tables: install ## Tables and figures of the paper whose method this is, rebuilt, into docs/results (about 10 minutes; ARGS='--only II' prints a part)
 	$(BIN)/python -m benchmarks tables $(ARGS)
 
 .PHONY: results
-results: install ## How good the policy adaptive is, each figure with its target (about two hours on 2 idle cores)
+results: install ## The policy adaptive beside static engines and published schedulers, each tuned for the scenario (hours; ARGS='--only capacity:azure' takes a part; ARGS=--search: settings searched anew)
 	$(BIN)/python -m benchmarks results $(ARGS)
-
-.PHONY: rivals
-rivals: install ## The policy adaptive against named rivals tuned for each workload (hours; ARGS='--only R4' makes a part; ARGS=--no-search: rivals as an earlier search left them)
-	$(BIN)/python -m benchmarks rivals $(ARGS)

@@ -6,16 +6,10 @@ from importlib import import_module
 from replicas.server.proxies import go_past
 
 BENCHES = {
-    "results": ("results.__main__", "`adaptive` beside static engines, with targets"),
-    "rivals": ("rivals.__main__", "`adaptive` beside published schedulers"),
+    "results": ("contests.__main__", "`adaptive` beside static engines and published schedulers"),
     "tables": ("papers.dynamic_batching", "tables and figures of the paper, rebuilt"),
-    "disturbed": ("disturbed.__main__", "where steps are disturbed"),
-    "agents": ("agents.__main__", "turns of agents, by who gets which turn"),
-    "batch": ("batch.__main__", "batches beside online requests"),
     "elastic": ("fleet.__main__", "replicas that follow demand"),
     "pd": ("pd.__main__", "prefill and decode apart"),
-    "speculation": ("speculation.__main__", "how many tokens to draft"),
-    "cpu": ("engine_lab.__main__", "a real model on one core"),
     "gpu": ("gpu.__main__", "step times and control on a card"),
     "overload": ("overload.__main__", "up to ten times what a fleet carries"),
     "faults": ("faults.__main__", "processes killed under requests"),

@@ -1,74 +1,58 @@
-"""The capacity of a policy's best setting, without a whole search for each of them.
-
-The settings are tried in turn, each at first only at a rate just above the best so far; those that
-do not hold there are left out.
-"""
+"""The best of several settings on one draw of requests."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from simulator.replay.capacity import LOWEST, PRECISION, Course, holds_at
-from simulator.replay.engine import Ground
-from simulator.replay.verdict import Target
-from simulator.virtual.plan import engine_of, parse_policy
+PRECISION = 0.01  # of a capacity: half of what a search by hand asks for
 
 
-class Race:
-    """A race on one draw of requests.
+class Trial:
+    """Settings on one draw, tried in turn.
 
     Args:
-        near: where the best capacity probably is, share of the fluid limit; a bad guess only takes
-            longer.
-        precision: of the capacity, and by how much a setting must be better to count as better.
+        value: what a setting reaches; more is better.
 
     Attributes:
-        per_s, spec: the best so far, requests/s, and whose it is; 0 and empty where none holds.
+        best, spec: the best so far, and whose it is; 0 and empty where none reaches anything.
     """
 
-    def __init__(
-        self,
-        near: float,
-        course: Course,
-        ground: Ground,
-        target: Target,
-        precision: float = PRECISION,
-    ) -> None:
-        self.per_s = 0.0
-        self.spec = ""
-        self._near = near
-        self._course, self._ground, self._target = course, ground, target
-        self._precision = precision
+    def __init__(self, value: Callable[[str], float]) -> None:
+        self.best, self.spec = 0.0, ""
+        self._value = value
 
     def enter(self, spec: str) -> bool:
         """Try a setting; says whether it is the best so far."""
-        course, ground, target = self._course, self._ground, self._target
-        plan = parse_policy(spec, target.sla, engine_of(ground.profile))
-        limit = course.fluid_limit_per_s
-
-        def holds(rate_per_s: float) -> bool:
-            return holds_at(course, plan, ground, target, rate_per_s)
-
-        begin = self.per_s * (1 + self._precision) or self._near * limit
-        known = bool(self.per_s)
-        if known and not holds(begin):
-            return False
-        found = highest(
-            holds, begin, limit * LOWEST, limit * course.top, self._precision, begins=known
-        )
-        better = found > self.per_s
-        if better:
-            self.per_s, self.spec = found, spec
+        found = self._value(spec)
+        if better := found > self.best:
+            self.best, self.spec = found, spec
         return better
 
 
-def race(
-    specs: Sequence[str], near: float, course: Course, ground: Ground, target: Target
-) -> tuple[float, str]:
-    """The best capacity of these settings, requests/s, and whose it is; 0 where none holds."""
-    runs = Race(near, course, ground, target)
-    for spec in specs:
-        runs.enter(spec)
-    return runs.per_s, runs.spec or specs[0]
+class Race(Trial):
+    """A trial for the highest rate that holds.
+
+    Each setting is at first only tried at a rate just above the best so far; one that does not hold
+    there is left out.
+
+    Args:
+        holds: whether a setting holds at a rate.
+        near: where the best capacity probably is; a bad guess only takes longer.
+        lowest, top: where a search ends.
+    """
+
+    def __init__(
+        self, holds: Callable[[str, float], bool], near: float, lowest: float, top: float
+    ) -> None:
+        super().__init__(self._capacity)
+        self._holds, self._near, self._lowest, self._top = holds, near, lowest, top
+
+    def _capacity(self, spec: str) -> float:
+        begin, known = self.best * (1 + PRECISION) or self._near, bool(self.best)
+        if known and not self._holds(spec, begin):
+            return 0.0
+        return highest(
+            lambda rate: self._holds(spec, rate), begin, self._lowest, self._top, begins=known
+        )
 
 
 def highest(

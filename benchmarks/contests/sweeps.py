@@ -1,4 +1,4 @@
-"""The named rivals tuned as ``benchmarks.contests.tuning`` tunes a static engine: what is swept.
+"""What is tuned of each policy.
 
 A rival is given vLLM's two limits beside its own constants, all tuned for the very workload. Where
 a search begins is known: with the rival's published constants on vLLM's default engine, and with
@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from benchmarks.contests.tuning import Setting
 from replicas.profiles.profile import StepProfile
 
 Value = int | float | str
@@ -20,16 +19,25 @@ LONGEST, LONGEST_TOKENS = "long_prefill_token_threshold", (0, 16, 32, 64, 128)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A rival with some of its constants set; the others are its published ones."""
+    """A policy with some of its constants set; the others are its published ones.
 
-    rival: str
+    Args:
+        base: as ``simulator.virtual.plan`` reads it, with what is not tuned.
+    """
+
+    base: str
     values: tuple[tuple[str, Value], ...] = ()
 
     @property
     def spec(self) -> str:
         """As ``simulator.virtual.plan`` reads it."""
         settings = ",".join(f"{key}={_told(value)}" for key, value in self.values)
-        return f"{self.rival}:{settings}" if settings else self.rival
+        return self.base + ((":", ",")[":" in self.base] + settings if settings else "")
+
+    @property
+    def rival(self) -> str:
+        """The policy's name."""
+        return self.base.partition(":")[0].rpartition("/")[2]
 
     def but(self, changed: Mapping[str, Value]) -> "Point":
         """The same with these; a step of the engine has a token for each request at least."""
@@ -37,7 +45,23 @@ class Point:
         cap, chunk = values.get(CAP), values.get(CHUNK)
         if isinstance(cap, int) and isinstance(chunk, int):
             values[CAP] = min(cap, chunk)
-        return Point(self.rival, tuple(values.items()))
+        return Point(self.base, tuple(values.items()))
+
+
+def point_of(base: str, spec: str) -> Point:
+    """The point whose spec this is."""
+    told = spec.removeprefix(base).lstrip(":,")
+    pairs = (pair.split("=") for pair in told.split(",") if pair)
+    return Point(base, tuple((key, _read(value)) for key, value in pairs))
+
+
+def _read(text: str) -> Value:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _told(value: Value) -> str:
@@ -104,47 +128,42 @@ SWEEPS = {
 }
 
 
-def published(rival: str) -> Point:
-    """The source's constants on vLLM's default engine."""
-    return Point(rival)
-
-
-def first_points(rival: str, static: Setting, profile: StepProfile) -> tuple[Point, ...]:
-    """Where the search begins.
+def first_points(rival: str, static: Point, profile: StepProfile) -> tuple[Point, ...]:
+    """Where the search begins; the published constants on vLLM's default engine are among it.
 
     Args:
         static: the best static setting of this workload.
         profile: whose default engine is tried as well.
     """
-    sweep = SWEEPS[rival]
-    engines = [{CAP: static.cap, CHUNK: static.chunk}]
+    sweep, limits = SWEEPS.get(rival, Sweep()), dict(static.values)
+    cap, chunk = limits[CAP], limits[CHUNK]
+    engines: list[Mapping[str, Value]] = [limits]
     if rival in ("ppas", "refiner", "qoserve"):  # these make the chunk themselves
         engines.append({CAP: profile.max_num_seqs, CHUNK: profile.max_num_batched_tokens})
     bases = [dict(begin) for begin in sweep.begins]
     if rival == "ppas":
-        bases = [{"budget_cap": static.chunk}]
-    if rival == "gradient2":
-        bases.append({"tolerance": 1.5, "most": static.cap, "first": min(20, static.cap)})
-    points = [Point(rival).but(engine | base) for engine, base in product(engines, bases)]
-    return tuple(dict.fromkeys([*points, published(rival)]))
+        bases = [{"budget_cap": chunk}]
+    if rival == "gradient2" and isinstance(cap, int):
+        bases.append({"tolerance": 1.5, "most": cap, "first": min(20, cap)})
+    points = [Point(rival).but({**engine, **base}) for engine, base in product(engines, bases)]
+    return tuple(dict.fromkeys([*points, Point(rival)]))
 
 
 def around(point: Point, step: float) -> list[Point]:
     """The neighbours: one constant changed, then both limits of the engine together."""
-    sweep, values = SWEEPS[point.rival], dict(point.values)
-    up, down = 1 + step, 1 / (1 + step)
+    sweep, values = SWEEPS.get(point.rival, Sweep()), dict(point.values)
+    factors = 1 + step, 1 / (1 + step)
     near: list[Point] = []
     for key in (CAP, CHUNK, *sweep.scaled):
         value = values.get(key)
         if isinstance(value, int | float):
-            near += (point.but({key: _scaled(value, factor)}) for factor in (up, down))
+            near += (point.but({key: _scaled(value, factor)}) for factor in factors)
     now = {LONGEST: 0} | values
     for key, choices in {LONGEST: LONGEST_TOKENS, **sweep.choices}.items():
         near += (point.but({key: one}) for one in choices if one != now.get(key))
     cap, chunk = values.get(CAP), values.get(CHUNK)
     if isinstance(cap, int) and isinstance(chunk, int):
-        both = [Setting(cap, chunk).scaled(f, f) for f in (up, down)]
-        near += (point.but({CAP: s.cap, CHUNK: s.chunk}) for s in both)
+        near += (point.but({CAP: _scaled(cap, f), CHUNK: _scaled(chunk, f)}) for f in factors)
     return [other for other in near if other != point]
 
 
@@ -191,4 +210,6 @@ OFFLINE: dict[str, tuple[Mapping[str, Value], ...]] = {
 
 def offline_points(rival: str) -> tuple[Point, ...]:
     """What is tried of a rival where nothing but tokens/s counts; the published constants too."""
-    return tuple(dict.fromkeys([Point(rival), *(Point(rival).but(c) for c in OFFLINE[rival])]))
+    return tuple(
+        dict.fromkeys([Point(rival), *(Point(rival).but(c) for c in OFFLINE.get(rival, ()))])
+    )

@@ -16,7 +16,6 @@ from typing import Any
 
 import psutil
 import ray
-from ray import cloudpickle
 from ray.util.state import list_actors
 from tqdm import tqdm
 
@@ -24,7 +23,6 @@ from benchmarks.cost.fleet import Fleet, Wire
 from controller.config import BatchingConfig, Sla
 from controller.fleet.actor import NAME, get_controller
 from controller.fleet.loop import ControlLoop
-from controller.fleet.packed_snapshot import packed_snapshot_of
 from controller.records import ReplicaReport, from_wire, to_wire
 from replicas.profiles.profile_file import load_profile
 from serve_app.launch.local_cluster import local_cluster
@@ -34,7 +32,6 @@ PROFILE, SLA = "paper-fig3", Sla(itl_ms=50)
 REPLICAS = 1000
 WARM_UP_S, MEASURED_S = 5, 10  # of virtual time; the first period, in which all join, is apart
 REAL_EXCHANGES, REAL_WARM_UP = 100, 20
-LOOKS = 20
 AT_ONCE = 50  # exchanges in flight where the actor's CPU time is taken
 TARGET_SHARE = 1.0  # of a core: one thread decides
 TARGET_P99_MS = 5.0  # a hundredth of the period between two exchanges of a replica
@@ -43,13 +40,12 @@ TARGET_JOIN_S = 2.5  # half a lease, after which a replica no longer waits for i
 Row = Callable[..., None]
 
 
-def pure(fleet: Fleet, config: BatchingConfig) -> tuple[float, list[float], list[float]]:
+def pure(fleet: Fleet, config: BatchingConfig) -> tuple[float, list[float]]:
     """CPU time of the control loop.
 
     Returns:
         Seconds for the first report of every replica, as after a controller's restart;
-        milliseconds of each exchange after the warm-up; and of each look of a console then, with
-        pickling it as Ray does.
+        milliseconds of each exchange after the warm-up.
     """
     loop = ControlLoop()
 
@@ -67,13 +63,7 @@ def pure(fleet: Fleet, config: BatchingConfig) -> tuple[float, list[float], list
         period(number)
     measured = tqdm(range(first, fleet.periods), desc="pure", leave=False)
     each_ms = [ms for number in measured for ms in period(number)]
-    return join_s, each_ms, [_look_ms(loop, fleet.periods * config.period_s) for _ in range(LOOKS)]
-
-
-def _look_ms(loop: ControlLoop, now_s: float) -> float:
-    start_ns = time.thread_time_ns()
-    cloudpickle.dumps(packed_snapshot_of(loop.snapshot(now_s)))
-    return (time.thread_time_ns() - start_ns) / 1e6
+    return join_s, each_ms
 
 
 def real(fleet: Fleet, config: BatchingConfig) -> tuple[list[float], float]:
@@ -131,7 +121,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 def pure_rows(fleet: Fleet, config: BatchingConfig, row: Row) -> None:
     """Rows of the pure part; their ids end in the fleet's size."""
-    join_s, each_ms, look_ms = pure(fleet, config)
+    join_s, each_ms = pure(fleet, config)
     per_s = len(fleet) * config.exchange_hz
     share = statistics.mean(each_ms) / 1000 * per_s
     row(f"cpu_share_{len(fleet)}", share, "cores", TARGET_SHARE)
@@ -139,9 +129,6 @@ def pure_rows(fleet: Fleet, config: BatchingConfig, row: Row) -> None:
     row(f"exchange_p99_ms_{len(fleet)}", percentile(each_ms, 99), "ms", TARGET_P99_MS)
     row(f"exchange_max_ms_{len(fleet)}", max(each_ms), "ms")
     row(f"join_cpu_s_{len(fleet)}", join_s, "s", TARGET_JOIN_S)
-    # Once a second, however many pages are open.
-    row(f"console_look_p50_ms_{len(fleet)}", statistics.median(look_ms), "ms")
-    row(f"console_cpu_share_{len(fleet)}", statistics.mean(look_ms) / 1000, "cores")
 
 
 def real_rows(fleet: Fleet, config: BatchingConfig, row: Row) -> None:

@@ -1,163 +1,196 @@
 """Ours beside the best rival and the oracle, day by day: ``make bench-elastic``.
 
-Every run is kept in ``.cache/elastic.json``, so a bench that was stopped goes on where it was.
+A fleet in virtual time (``brimful fleet``, decision 23). Each rival's constants, and Ray Serve's
+delays, factors and look-back around it, are those that a search for the very day has ended with
+(benchmarks/fleet/settings.json); ``--search`` searches them anew. Ours is as shipped on all days.
+The oracle knows the future; its plan was found by search, so it is a mark and no bound.
+Replica-hours count from the decision to start until the replica is empty, and only where 99% of all
+requests were inside the SLA. Every run is kept in ``.cache/elastic.sqlite``.
 """
 
-import argparse
-import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import geometric_mean
 
-from benchmarks.fleet import no_search
-from benchmarks.fleet.bench import Bench, NotKeptError
-from benchmarks.fleet.contest import GRIDS, Found, best_rival
-from benchmarks.fleet.kept import Kept
-from benchmarks.fleet.one_for_all import OneForAll, best_for_all, groups
-from benchmarks.fleet.page import ONE_SETTING, OURS_SPEC, day_table, elastic_page
-from benchmarks.fleet.starts import Starts
-from benchmarks.report.beside_page import beside_page
-from benchmarks.report.code import digest, imported_by
-from benchmarks.report.command import end
-from benchmarks.report.document import PAGES, ROOT, write_page
-from benchmarks.report.rows import rows_table
+from pydantic import RootModel
+
+from benchmarks.fleet.contest import GRIDS, Found, best_rival, tune
+from benchmarks.report.command import CACHE, bench_of, end, parser_of, show
+from benchmarks.report.document import markdown_table, write_page
+from benchmarks.report.rows import Row, Section, exactly, shown
 from benchmarks.report.seeds import FIRST_SEED
+from benchmarks.report.workers import Bench
 from controller.config import Sla
-from controller.errors import BrimfulError, ConfigError
+from controller.data_file import read_json
 from replicas.profiles.profile_file import load_profile
 from simulator.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
-from simulator.fleet.days import CONVERSATION, Day, find_days
-from simulator.fleet.plots import plot
-from simulator.fleet.policies import ORACLE
+from simulator.fleet.course import Course, Result, result
+from simulator.fleet.days import shipped_days
+from simulator.fleet.outcome import SHARE
+from simulator.fleet.policies import ORACLE, OURS, RIVALS
 from simulator.fleet.simulate import Ground
-from simulator.workloads.catalog import load_workload
 
-CACHE = ROOT / ".cache"
-DEFAULT_DAYS = ("all",)
+SETTINGS = Path(__file__).parent / "settings.json"
 STARTUP_S = 100.0
+OVER_ORACLE, OVER_RIVAL = 1.10, 0.85
+REAL_DAYS = "real days"  # whose names begin with "day-": one setting has to serve them all
 
 
-def _draw(bench: Bench, found: Found, *, oracle: bool) -> None:
-    """Ours and the best rival over the day; with the oracle, whose search takes some 35 runs."""
-    rival = best_rival(found)
-    specs = [*([ORACLE] if oracle else []), OURS_SPEC, *([rival.spec] if rival else [])]
-    plot(bench.course, [(s, bench.course.outcome(s)) for s in specs], PAGES / "elastic.png")
+class Specs(RootModel[dict[str, dict[str, str]]]):
+    """What searches have ended with, by day or ``REAL_DAYS``, and by rival."""
 
 
-def _fidelity(ground: Ground) -> str:
-    """The fluid beside the real scheduler; measured once for this code."""
-    code = digest(imported_by(["benchmarks.fleet.against"]))
-    path = CACHE / f"elastic-fidelity-{code}-{ground.seed}.md"
-    if not path.exists():
-        os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        from benchmarks.fleet.against import table
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A policy on a day."""
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(table(ground, load_workload(CONVERSATION), ground.seed))
-    return path.read_text()
+    day: str
+    spec: str
 
 
-def _shared(
-    benches: Sequence[Bench], found: Mapping[str, Found], starts: Starts | None
-) -> dict[str, OneForAll | None]:
-    """By a group of days, the best rival with one setting; None where its search was cut short."""
-    runs = {bench.day.name: bench.run for bench in benches}
-    shared: dict[str, OneForAll | None] = {}
-    for group, days in groups(found).items():
-        shared[group] = None
-        begins: list[Callable[[str], str | None]] = [lambda name: None]
-        if starts is not None:
-            begins.insert(0, partial(starts.of, group))
-        for begin in begins:
-            with suppress(NotKeptError):
-                shared[group] = best_for_all(found, days, runs, begin)
-                break
-    return shared
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A rival to be tuned for a day.
+
+    Args:
+        start: a setting to begin with; empty: the usual ones.
+    """
+
+    day: str
+    rival: str
+    start: str = ""
+
+
+@cache
+def course_of(day: str) -> Course:
+    """The one draw of a day."""
+    quiet()
+    (found,) = (one for one in shipped_days() if one.name == day)
+    sla = Sla(itl_ms=ITL_MS, ttft_ms=TTFT_MS)
+    profile = load_profile(PROFILE)
+    return Course(found, Ground(profile, sla, STARTUP_S, tick_s=10.0, seed=FIRST_SEED))
+
+
+def measure(task: Task) -> Result:
+    """What the policy made of the day."""
+    course = course_of(task.day)
+    return result(course.day, task.spec, course.outcome(task.spec))
+
+
+def search(task: Search) -> str:
+    """The best setting that was found."""
+    known: dict[str, Result] = {}
+
+    def run(spec: str) -> Result:
+        if spec not in known:
+            known[spec] = measure(Task(task.day, spec))
+        return known[spec]
+
+    return tune(task.rival, GRIDS[task.rival], run, start=task.start or None).spec
+
+
+def is_ours(task: Task | Search) -> bool:
+    """Whether the policy is this project's."""
+    return isinstance(task, Task) and task.spec.startswith(OURS)
+
+
+def settings_of(
+    bench: Bench, days: Sequence[str], path: Path = SETTINGS, *, again: bool = False
+) -> dict[str, dict[str, str]]:
+    """Each rival's setting by day, searched anew where that is asked for."""
+    found = read_json(path, Specs).root if path.exists() else {}
+    asked = [
+        Search(day, rival, found.get(day, {}).get(rival, ""))
+        for day in days
+        for rival in (bench.asked_rivals(RIVALS) if again else ())
+    ]
+
+    for task, spec in zip(asked, bench.map(search, asked, "search", is_ours), strict=True):
+        found.setdefault(task.day, {})[task.rival] = spec
+    if asked:
+        path.write_text(json.dumps(found, indent=1) + "\n")
+    rivals = bench.asked_rivals(RIVALS)
+    return {day: {r: s for r, s in of.items() if r in rivals} for day, of in found.items()}
+
+
+def run(bench: Bench, days: Sequence[str], specs: Mapping[str, Mapping[str, str]]) -> Section:
+    """Every policy on every day."""
+    real = [day for day in days if day.startswith("day-")]
+    shared = specs.get(REAL_DAYS, {}) if len(real) > 1 else {}
+    of_day = {
+        day: [ORACLE, OURS, *specs.get(day, {}).values(), *(shared.values() if day in real else ())]
+        for day in days
+    }
+    tasks = [Task(day, spec) for day, of in of_day.items() for spec in dict.fromkeys(of)]
+    made = dict(zip(tasks, bench.map(measure, tasks, "elastic", is_ours), strict=True))
+    found: dict[str, Found] = {
+        day: {ORACLE: made[Task(day, ORACLE)], OURS: made[Task(day, OURS)]}
+        | {f"{r} tuned": made[Task(day, s)] for r, s in specs.get(day, {}).items()}
+        for day in days
+    }
+    rows = [row for day, of in found.items() for row in rows_of(day, of)]
+    for rival, spec in shared.items():
+        ones = {day: made[Task(day, spec)] for day in real}
+        if all(one.keeps for one in ones.values()):
+            over = geometric_mean(
+                found[day][OURS].replica_hours / one.replica_hours for day, one in ones.items()
+            )
+            what = f"{len(real)} real days: replica-hours over {rival}'s with one setting for all"
+            rows.append(Row(f"elastic_one_{rival}", what, "", exactly(over), at_most=OVER_RIVAL))
+    text = str(__doc__).split("\n\n", 1)[1].strip()
+    tables = tuple(day_table(day, of) for day, of in found.items())
+    return Section(
+        "elastic", "replicas that follow demand", text, tuple(rows), tables, max_tokens=None
+    )
+
+
+def rows_of(day: str, found: Found) -> list[Row]:
+    """A day's figures; what does not keep the SLA has no hours that count."""
+    ours, oracle, rival = found[OURS], found[ORACLE], best_rival(found)
+    at = f"elastic_{day.replace('-', '_')}"
+    rows = [
+        Row(f"{at}_inside", f"{day}: inside the SLA", "", exactly(ours.attainment), at_least=SHARE)
+    ]
+    for name, other, target in (("oracle", oracle, OVER_ORACLE), ("rival", rival, OVER_RIVAL)):
+        if ours.keeps and other is not None and other.keeps:
+            over = exactly(ours.replica_hours / other.replica_hours)
+            what = f"{day}: replica-hours over those of {other.policy}"
+            rows.append(Row(f"{at}_over_{name}", what, "", over, at_most=target))
+    turns = exactly(ours.reversals_per_h)
+    return [*rows, Row(f"{at}_reversals", f"{day}: reversals per hour", "/h", turns)]
+
+
+def day_table(day: str, found: Found) -> str:
+    """What each policy made of a day; hours outside the SLA in parentheses."""
+    head = ("policy", "setting", "inside", "replica-hours", "reversals/h")
+    lines = []
+    for name, one in found.items():
+        setting = f"`{one.spec.partition(':')[2]}`" if ":" in one.spec else ""
+        hours = f"{one.replica_hours:.1f}" if one.keeps else f"({one.replica_hours:.1f})"
+        turns = shown(one.reversals_per_h)
+        lines.append((name, setting, f"{one.attainment:.2%}", hours, turns))
+    return f"{day}:\n\n" + markdown_table(head, lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--day", nargs="+", default=list(DEFAULT_DAYS), help="all by default")
-    parser.add_argument("--policy", nargs="*", choices=GRIDS, default=list(GRIDS))
-    parser.add_argument("--startup", type=float, default=STARTUP_S, help="seconds of a replica's")
-    parser.add_argument("--seed", type=int, default=FIRST_SEED)
-    parser.add_argument("--again", action="store_true", help="forget what was kept")
+    every = [day.name for day in shipped_days()]
+    parser = parser_of(__doc__, every, "DAY")
+    parser.add_argument("--rival", nargs="+", choices=RIVALS, default=[], help="these alone")
     parser.add_argument(
-        "--kept", action="store_true", help="run no day: show what was kept of these"
+        "--search", action="store_true", help="search settings anew (most of a day)"
     )
-    parser.add_argument(
-        "--from-usual",
-        action="store_true",
-        help="search from usual settings, not from what benchmarks/fleet/starts.json has",
-    )
-    parser.add_argument(
-        "--no-search",
-        action="store_true",
-        help="each rival only at the setting that benchmarks/fleet/starts.json has, and the figures"
-        " beside docs/results/elastic.md",
-    )
-    parser.add_argument("--plot-day", default="day-1")
-    parser.add_argument("--write", action="store_true", help="docs/results/elastic.md as well")
-    asked = parser.parse_args()
-    if asked.no_search and (asked.write or asked.from_usual):
-        parser.error("--no-search goes with neither --write nor --from-usual")
-    try:
-        _run(asked, parser.get_default("plot_day"))
-    except ConfigError as error:
-        sys.exit("\n".join(f"error: {problem}" for problem in error.problems))
-    except BrimfulError as error:
-        sys.exit(f"error: {error}")
-
-
-def _without_search(
-    asked: argparse.Namespace, ground: Ground, kept: Kept, days: Sequence[Day]
-) -> None:
-    starts = Starts()
-    benches = [Bench(day, ground, kept, makes=not asked.kept, starts=starts) for day in days]
-    found, rows = no_search.run(benches, starts, asked.policy)
-    print(*(day_table(day, made, searched=False) for day, made in found.items()), sep="\n\n")
-    print(f"\n{rows_table(rows)}")
-    usual = (asked.seed, asked.startup, asked.policy) == (FIRST_SEED, STARTUP_S, list(GRIDS))
-    if usual:  # else the page's figures are of something else
-        whole = asked.day == list(DEFAULT_DAYS)
-        same = [row for row in rows if whole or not row.id.endswith(ONE_SETTING)]
-        print(f"\n{beside_page('elastic', same, whole=whole)}")
-    end("elastic", rows)
-
-
-def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
-    quiet()
-    sla = Sla(itl_ms=ITL_MS, ttft_ms=TTFT_MS)
-    ground = Ground(load_profile(PROFILE), sla, asked.startup, tick_s=10.0, seed=asked.seed)
-    kept = Kept(CACHE / "elastic.json", again=asked.again)
-    days = find_days(asked.day, "", 1.0)
-    starts = None if asked.from_usual else Starts()
-    if asked.no_search:
-        _without_search(asked, ground, kept, days)
-        return
-    benches = [Bench(day, ground, kept, makes=not asked.kept, starts=starts) for day in days]
-    made = {bench.day.name: bench.all(asked.policy) for bench in benches}
-    found: dict[str, Found] = {name: results for name, (results, _) in made.items()}
-    cut = {name: short for name, (_, short) in made.items()}
-    shared = _shared(benches, found, starts)
-    found = {bench.day.name: bench.with_later_runs(found[bench.day.name]) for bench in benches}
-    if asked.plot_day in found and asked.write:
-        (bench,) = (bench for bench in benches if bench.day.name == asked.plot_day)
-        _draw(bench, found[asked.plot_day], oracle=not asked.kept)
-    page = elastic_page(found, ground, _fidelity(ground), cut, shared)
-    words = "" if asked.day == list(DEFAULT_DAYS) else f"--day {' '.join(asked.day)} "
-    words += "--kept " if asked.kept else ""
-    words += "" if asked.plot_day == usual_plot_day else f"--plot-day {asked.plot_day} "
-    text = page.markdown(f"make bench-elastic ARGS='{words}--write'")
-    print(text)
-    if asked.write:
-        write_page("elastic", text)
-        if starts is not None and (asked.seed, asked.startup) == (FIRST_SEED, STARTUP_S):
-            starts.keep(found, cut, shared if asked.day == list(DEFAULT_DAYS) else {})
-    end("elastic", page.rows)
-
-
-if __name__ == "__main__":
-    main()
+    args = parser.parse_args()
+    began_s = time.monotonic()
+    with bench_of(
+        args, (FIRST_SEED,), CACHE / "elastic.sqlite", [__name__], tuple(args.rival)
+    ) as bench:
+        days = args.only[:1] if args.small else args.only
+        section = run(bench, days, settings_of(bench, days, again=args.search))
+    show(section, time.monotonic() - began_s)
+    if args.only == every and not (args.small or args.rival):
+        write_page("elastic", section.markdown("make bench-elastic"))
+    end("elastic", section.rows)

@@ -10,10 +10,6 @@ from simulator.fleet.policies import OURS, RAY
 
 Found = Mapping[str, Result]  # by policy: `oracle`, `brimful`, `NAME tuned`
 
-# A rival that still takes so many times the hours of the best one, once each of its settings was
-# changed in turn, is not searched further. Before that no rival is given up: a slower way up and a
-# damped way down take Ray Serve's own policy from 1.9 to 1.1 times the hours.
-WORTH = 1.3
 ROUNDS = 2  # through all other settings, as long as one of them is better than before
 HALVINGS = 3  # between the tightest value of the grid that keeps the SLA and the next one
 
@@ -44,10 +40,6 @@ _ITL_S = (
     0.03, 0.035, 0.04, 0.045, 0.05, 0.055, 0.06, 0.07, 0.08, 0.09, 0.1, 0.115, 0.13, 0.15, 0.17,
 )  # fmt: skip
 GRIDS = {
-    OURS: Grid(
-        "late_frac", (0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03),
-        {"upscale_delay_s": (0,), "downscale_delay_s": (60, 180, 600)},
-    ),
     "dynamo-throughput": Grid(
         "engine",
         (0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1),
@@ -97,7 +89,6 @@ def tune(
     name: str,
     grid: Grid,
     run: Callable[[str], Result],
-    most_hours: float = math.inf,
     start: str | None = None,
 ) -> Result:
     """The cheapest setting that keeps the SLA for enough requests; else the one that keeps most.
@@ -109,7 +100,6 @@ def tune(
 
     Args:
         run: what a policy makes of the day; asked again it has to know the answer.
-        most_hours: where the best of the first round takes more it is the answer.
         start: a setting to begin with, which an earlier search or one of another day has found,
             instead of the usual ones.
     """
@@ -124,8 +114,6 @@ def tune(
                 beside = at if option == settings[key] else climb.near(max(at, 0), other)
                 if climb.best != known:
                     settings, at = other, beside
-        if climb.best.keeps and climb.best.replica_hours > most_hours:
-            return climb.best
         if climb.best == before:
             break
     if 0 <= at < len(grid.values) - 1:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.engine_lab.figures import Figures, figures_of
 from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.engine import Engine, Run
+from benchmarks.gpu.figures import Figures, figures_of
 from benchmarks.gpu.kept import Kept
 from benchmarks.gpu.tuning import Limits, Row, Tuner, label_of
 from controller.config import parse_batching

@@ -1,9 +1,9 @@
 """A run on a bare machine with a card: unpack, check, and measure what there is time for.
 
-    python3 -m benchmarks.gpu.on_card [ARCHIVE ...] --out OUT [--stack] [-- OPTIONS]
+    python3 -m benchmarks.gpu.on_card [ARCHIVE ...] --out OUT [-- OPTIONS]
 
 Archives are those of ``benchmarks.gpu.pack``; what an earlier call unpacked is still there. OPTIONS
-go to ``benchmarks.gpu``, or with ``--stack`` to ``benchmarks.gpu.stack``. Each result is in OUT as
+go to ``benchmarks.gpu``. Each result is in OUT as
 soon as it is known, and the whole ends within the budget, unpacking included. Only the standard
 library is there at this point.
 """
@@ -25,7 +25,6 @@ import benchmarks.gpu.engine
 from benchmarks.gpu.card import describe
 print(describe()["described"])
 """
-CHECK_STACK = "import benchmarks.gpu.stack, replicas.server.app, ray.dashboard.head, ray.serve.llm"
 
 
 def main() -> int:
@@ -35,27 +34,32 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--site", type=Path, default=SITE, help="unpacked archives")
     parser.add_argument("--budget-s", type=float, default=540.0)
-    parser.add_argument("--stack", action="store_true", help="serve deploy, HTTP")
     own, options = _parted(sys.argv[1:])
     args = parser.parse_args(own)
     until_s = time.monotonic() + args.budget_s
     args.site.mkdir(parents=True, exist_ok=True)
     environment = _environment(args.site)
-    check = CHECK + (CHECK_STACK if args.stack else "")
     try:
         for archive in args.archives:
             tar = ["tar", "-C", str(args.site), "-xJf", str(archive)]
             subprocess.run(tar, check=True, timeout=max(until_s - time.monotonic(), 0.0))
         subprocess.run(
-            [sys.executable, "-c", check], env=environment, check=True, timeout=CHECK_S, cwd=ROOT
+            [sys.executable, "-c", CHECK], env=environment, check=True, timeout=CHECK_S, cwd=ROOT
         )
     except subprocess.SubprocessError as error:
         print(f"error: this machine cannot run it: {error}", file=sys.stderr)
         return 2
     left_s = until_s - time.monotonic() - END_S
     print(f"unpacked and checked; {left_s:.0f} s to measure", flush=True)
-    module = "benchmarks.gpu.stack" if args.stack else "benchmarks.gpu"
-    command = [sys.executable, "-m", module, "--out", str(args.out), "--budget-s", f"{left_s:.0f}"]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpu",
+        "--out",
+        str(args.out),
+        "--budget-s",
+        f"{left_s:.0f}",
+    ]
     try:
         return subprocess.run(
             command + options, env=environment, timeout=left_s + END_S, cwd=ROOT
@@ -79,7 +83,6 @@ def _environment(site: Path) -> dict[str, str]:
         "TQDM_DISABLE": "1",
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "PATH": f"{site / 'bin'}:{os.environ.get('PATH', '')}",
     }
 
 

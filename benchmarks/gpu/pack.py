@@ -1,10 +1,10 @@
-"""Archives for a card without a network: vLLM and Ray, with what a PyTorch image has not.
+"""An archive for a card without a network: vLLM, with what a PyTorch image has not.
 
     python -m benchmarks.gpu.pack FOLDER
 
-FOLDER gets ``vllm.tar.xz`` and ``ray.tar.xz``, 46 and 42 MB, for ``benchmarks.gpu.on_card`` on
-a machine with Python 3.12 and torch 2.11 (CUDA 13). vLLM's wheel has 250 MB: device code of other
-architectures becomes zeros, and what a dense model on that card never loads is left out.
+FOLDER gets ``vllm.tar.xz``, 46 MB, for ``benchmarks.gpu.on_card`` on a machine with Python 3.12 and
+torch 2.11 (CUDA 13). vLLM's wheel has 250 MB: device code of other architectures becomes zeros, and
+what a dense model on that card never loads is left out.
 """
 
 import argparse
@@ -40,10 +40,9 @@ LEFT_OUT = (
     "xgrammar/lib",  # to link against
     "mistral_common/data",
     "pycountry/locales",
-    "ray/jars",
     "**/__pycache__",
 )
-# What Ray Serve LLM 2.60 and this project import, where vLLM 0.25 has it.
+# What this project imports, where vLLM 0.25 has it.
 MOVED = {
     "entrypoints/serve/engine/protocol": "entrypoints.openai.engine.protocol",
     "entrypoints/launchers/cli_args": "entrypoints.openai.cli_args",
@@ -73,16 +72,14 @@ def main() -> None:
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        vllm, ray = Path(temporary) / "vllm", Path(temporary) / "ray"
+        vllm = Path(temporary) / "vllm"
         _install(vllm, HERE / "requirements-vllm.txt", f"vllm=={VLLM}")
-        _install(ray, HERE / "requirements-ray.txt")
         debugged = [str(path) for path in vllm.glob("xgrammar/*.so")]  # 50 MB of symbols
         subprocess.run(["strip", "--strip-debug", *debugged], check=True)
         for library in vllm.glob("vllm/**/*.so"):
             library.write_bytes(pruned(library.read_bytes(), _sections(library), args.architecture))
         move(vllm / "vllm")
-        for site in (vllm, ray):
-            _pack(site, args.folder / f"{site.name}.tar.xz")
+        _pack(vllm, args.folder / "vllm.tar.xz")
 
 
 def _install(site: Path, requirements: Path, *more: str) -> None:

@@ -6,7 +6,7 @@ out.
 
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,13 +89,11 @@ class CoreEngine:
         self,
         requests: Sequence[Request],
         limit_s: float = np.inf,
-        ended: Callable[[int], object] = lambda count: None,
     ) -> Served:
         """Serve requests as they come; return when all are served, or after ``limit_s``.
 
         Args:
             requests: in order of arrival.
-            ended: told how many ended, after each output.
         """
         numbers: dict[str, int] = {}
         first = np.full(len(requests), np.nan)
@@ -128,8 +126,6 @@ class CoreEngine:
                 tokens[number] += generated
                 if not over and tokens[number] == requests[number].output_tokens:
                     self.end(request_id)
-                    over = True
-                ended(over)
         took_s = time.perf_counter() - start_s
         return Served(
             np.array([r.arrival_s for r in requests]),

@@ -1,17 +1,13 @@
 """1x, 2x, 5x and 10x of what an emulated fleet carries, then 1x again (``make bench-overload``).
 
 Three classes, open-loop arrivals, OpenAI's own client with its retries over HTTP. Beside it, on the
-same requests: Ray Serve LLM as shipped, and vLLM's own limit. In virtual time: the same shape and
-others, with draws of their own.
+same requests: Ray Serve LLM as shipped, and vLLM's own limit.
 """
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
-
-from benchmarks.overload import wait
 from benchmarks.overload.measure import GRACE_S, Kept, Measured, Settings, grown, measure
 from benchmarks.overload.shapes import (
     CLASSES,
@@ -24,10 +20,7 @@ from benchmarks.overload.shapes import (
     REPLICAS,
     SHARES,
     SLOTS,
-    benched,
-    others,
 )
-from benchmarks.overload.simulated import Seen, Simulation
 from benchmarks.overload.stack import VARIANTS
 from benchmarks.report.command import end
 from benchmarks.report.document import ROOT, markdown_table, write_page
@@ -36,24 +29,13 @@ from benchmarks.report.rows import Row, Section, exactly, shown
 KEPT = ROOT / ".cache" / "overload.json"
 
 
-def in_virtual_time(seeds: Sequence[int]) -> dict[str, list[Seen]]:
-    """The bench's shape and others, a run per seed."""
-    shapes = {"the bench's": benched(), **others()}
-    return {name: [Simulation(s, seed).run() for seed in seeds] for name, s in shapes.items()}
-
-
 def section(
     per_s: float,
     found: Mapping[str, Measured],
-    virtual: Mapping[str, Sequence[Seen]],
     settings: Settings,
 ) -> Section:
     """The figures with their targets, and the tables they were made from."""
     rows = _rows(found["brimful"]) if "brimful" in found else ()
-    if virtual:
-        late = [np.mean([one.late_frac for one in runs]) for runs in virtual.values()]
-        what = "... in virtual time, the worst shape's mean"
-        rows += (Row("overload_late_virtual", what, "", exactly(float(max(late))), at_most=0.02),)
     text = (
         f"{REPLICAS} emulated replicas of {SLOTS} slots, steps of `{PROFILE}` slept"
         f" {settings.time_scale:g} times slower, prompts of {PROMPT_TOKENS[0]} to"
@@ -71,7 +53,7 @@ def section(
     )
     return Section(
         "Overload", "goodput when more is asked for than the fleet carries", text, rows,
-        (*_tables(found), *_virtual_tables(virtual)), max_tokens=None,
+        tuple(_tables(found)), max_tokens=None,
     )  # fmt: skip
 
 
@@ -142,25 +124,6 @@ def _tables(found: Mapping[str, Measured]) -> list[str]:
     ]
 
 
-def _virtual_tables(virtual: Mapping[str, Sequence[Seen]]) -> list[str]:
-    lines = []
-    for name, runs in virtual.items():
-        late = [one.late_frac for one in runs]
-        error_s = float(np.median(np.concatenate([one.errors_s for one in runs])))
-        kept = [one.goodput_at_peak() for one in runs]
-        mean = float(np.mean(late)), max(late), float(np.mean(kept)), error_s
-        lines.append((name, *map(shown, mean)))
-    if not lines:
-        return []
-    head = ("shape", "late", "worst draw", "goodput at the highest load", "wait's error, s")
-    said = (
-        f"In virtual time, {len(next(iter(virtual.values())))} draws of each shape"
-        " (`benchmarks/overload/shapes.py`); goodput at the highest load as a share of the most"
-        " that any load brought:\n\n"
-    )
-    return [said + markdown_table(head, lines)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="of each of the five loads")
@@ -173,34 +136,26 @@ def main() -> None:
         default=list(VARIANTS),
         help="measure these; others are shown as they were kept under the same settings",
     )
-    parser.add_argument("--draws", type=int, default=3, help="in virtual time, of each shape")
     parser.add_argument(
         "--again", action="store_true", help="forget what was kept of a run with these settings"
     )
     parser.add_argument("--write", action="store_true", help="docs/results/overload.md as well")
-    parser.add_argument("--wait", action="store_true", help="under an ITL alone (7 minutes)")
     asked = parser.parse_args()
-    if asked.wait:
-        _tell("wait", wait.run(), "--wait", write=asked.write)
-        return
     settings = Settings(asked.seconds, asked.time_scale, asked.seed)
     if asked.again:
         KEPT.unlink(missing_ok=True)
     kept = Kept(KEPT, settings)
     measure(asked.only, settings, kept)
     found = {name: kept.by_variant[name] for name in VARIANTS if name in kept.by_variant}
-    virtual = in_virtual_time(range(100, 100 + asked.draws))
-    page = section(kept.per_s or math.nan, found, virtual, settings)
-    short = "" if asked.seconds == parser.get_default("seconds") else f"--seconds {asked.seconds:g}"
-    _tell("overload", page, short, write=asked.write)
-
-
-def _tell(name: str, page: Section, options: str, *, write: bool) -> None:
-    text = page.markdown(f"make bench-overload ARGS='{f'{options} --write'.strip()}'")
+    page = section(kept.per_s or math.nan, found, settings)
+    short = (
+        "" if asked.seconds == parser.get_default("seconds") else f"--seconds {asked.seconds:g} "
+    )
+    text = page.markdown(f"make bench-overload ARGS='{short}--write'")
     print(text)
-    if write:
-        write_page(name, text)
-    end(name, page.rows)
+    if asked.write:
+        write_page("overload", text)
+    end("overload", page.rows)
 
 
 if __name__ == "__main__":

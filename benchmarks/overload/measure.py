@@ -20,13 +20,14 @@ from benchmarks.overload.shapes import (
     LOADS,
     ONE,
     OUTPUT_TOKENS,
+    PROFILE,
     REPLICAS,
     SHARES,
     SLOTS,
-    benched,
     lengths,
 )
 from benchmarks.overload.stack import MODEL, URL, Fleet, application, fleet
+from replicas.profiles.profile_file import load_profile
 from serve_app.demo.machine import Machine
 from serve_app.launch.running import wait_reached
 
@@ -103,7 +104,7 @@ def promise(time_scale: float) -> Promise:
 
 def slots_per_s(time_scale: float) -> float:
     """Requests a second if every slot is always taken."""
-    step_s = benched(time_scale).step_s(SLOTS, 0)
+    step_s = load_profile(PROFILE).step_s(SLOTS, 0, 0, 0) * time_scale
     return REPLICAS * SLOTS / (sum(OUTPUT_TOKENS) / 2 * step_s)
 
 

@@ -8,7 +8,7 @@ import sys
 
 from benchmarks.path.measure import measure
 from benchmarks.path.report import section
-from benchmarks.path.stacks import ADAPTIVE, BARE, IN_PROCESS, RAY_DEFAULT, STACKS, Stack
+from benchmarks.path.stacks import ADAPTIVE, IN_PROCESS, STACKS
 from benchmarks.report.command import end
 from benchmarks.report.document import write_page
 from benchmarks.report.rows import rows_table
@@ -16,19 +16,6 @@ from benchmarks.report.rows import rows_table
 CONCURRENCY = (1, 8, 32, 64, 256)
 ROUNDS = 5
 SMALL = (IN_PROCESS, ADAPTIVE)
-
-
-def stages(names: list[str]) -> list[list[Stack]]:
-    """The servers that are up together; Ray's default ingress is in a later stage, with bare vLLM.
-
-    All six at once would not leave 24 GiB enough memory.
-    """
-    chosen = [stack for stack in STACKS if stack.name in names]
-    first = [stack for stack in chosen if stack.name != RAY_DEFAULT]
-    second = [stack for stack in chosen if stack.name in (BARE, RAY_DEFAULT)]
-    if not any(stack.name == RAY_DEFAULT for stack in chosen):
-        return [first]
-    return [first, second] if any(stack.name != BARE for stack in first) else [second]
 
 
 def main() -> int:
@@ -44,7 +31,12 @@ def main() -> int:
     if args.small:
         chosen = [name for name in SMALL if name in chosen] or chosen[:1]
         streams, rounds = [8, 32], 1
-    found = measure(stages(chosen), streams, rounds, turns=1 if args.small else None)
+    found = measure(
+        [one for one in STACKS if one.name in chosen],
+        streams,
+        rounds,
+        turns=1 if args.small else None,
+    )
     result = section(found, streams, rounds)
     print(rows_table(result.rows))
     print(*result.tables, sep="\n\n")

@@ -14,9 +14,8 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.path.client import Load, LoadError, Seen
-from benchmarks.path.engine_itl import Histogram, engine_itl, since
-from benchmarks.path.processes import idle_cores, spent_s
-from benchmarks.path.stacks import ADAPTIVE, MODEL, Running, Stack, running
+from benchmarks.path.processes import spent_s
+from benchmarks.path.stacks import MODEL, Running, Stack, running
 from benchmarks.report.document import ROOT
 from controller.errors import BrimfulError
 from serve_app.demo.client import prompts
@@ -29,7 +28,6 @@ TURNS = {1: 8, 8: 6, 32: 4, 64: 3}
 WARM_STREAMS = 16
 SETTLE_S = 1.5  # what a server that was stopped has to catch up with
 IDLE_S = 5.0
-ENGINE_STREAMS = 32  # where the engine's own time between tokens is set beside the client's
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +35,15 @@ class Measured:
     """One load on one server.
 
     Args:
-        stage, round: in which it ran; servers are compared within both.
+        round: in which it ran; servers are compared within one.
         cpu_s: of the server's processes, by kind.
-        engine_itl: of the same load, in the engine, where it was asked.
     """
 
     stack: str
-    stage: int
     round: int
     streams: int
     seen: Seen
     cpu_s: dict[str, float]
-    engine_itl: Histogram | None = None
 
     def cpu_s_per_1000(self) -> dict[str, float]:
         """CPU seconds of the server per 1,000 tokens, by kind of process."""
@@ -56,30 +51,14 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class At:
-    """What a server costs at rest.
-
-    Args:
-        started_s: until it answered, others being stopped.
-        memory_bytes: of its processes; shared pages in shares.
-        idle_cores: while nothing is asked.
-    """
-
-    started_s: float
-    memory_bytes: int
-    idle_cores: float
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """All that was measured; loads in the order in which they ran.
 
     Args:
-        failed: what broke a stage off, one line each; what it had measured before counts.
+        failed: what broke it off; what was measured before counts.
     """
 
     loads: list[Measured] = field(default_factory=list)
-    rest: dict[str, At] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
 
 
@@ -126,9 +105,9 @@ def _plain(load: Load) -> dict[str, Any]:
 
 
 def measure(
-    stages: Sequence[Sequence[Stack]], streams: Sequence[int], rounds: int, turns: int | None
+    stacks: Sequence[Stack], streams: Sequence[int], rounds: int, turns: int | None
 ) -> Found:
-    """All stages one after another; the servers of a stage are up together and take turns.
+    """The servers are up together and take turns.
 
     While one is measured, the processes of all others are stopped: they take no CPU.
 
@@ -138,22 +117,19 @@ def measure(
     """
     found = Found()
     model = make_tiny_model(ROOT / ".cache" / "tiny-llama")
-    steps = rounds * len(streams) * sum(map(len, stages))
-    with contextlib.ExitStack() as stack, tqdm(total=steps, file=sys.stderr) as bar:
+    steps = rounds * len(streams) * len(stacks)
+    with contextlib.ExitStack() as up, tqdm(total=steps, file=sys.stderr) as bar:
         client = Client()
-        stack.callback(client.end)
-        for index, stage in enumerate(stages):
-            try:
-                with contextlib.ExitStack() as up:
-                    logs = Path(up.enter_context(tempfile.TemporaryDirectory()))
-                    servers = [_start(up, one, model, logs, client, found, bar) for one in stage]
-                    for number in range(rounds):
-                        # Who begins alternates: a machine that slows down is no one's fault.
-                        for server in servers[:: 1 if number % 2 else -1]:
-                            _turn(server, client, streams, turns, (index, number), found, bar)
-            except BrimfulError as error:
-                names = ", ".join(one.name for one in stage)
-                found.failed.append(f"{names}: {error}")
+        up.callback(client.end)
+        logs = Path(up.enter_context(tempfile.TemporaryDirectory()))
+        try:
+            servers = [_start(up, one, model, logs, client, bar) for one in stacks]
+            for number in range(rounds):
+                # Who begins alternates: a machine that slows down is no one's fault.
+                for server in servers[:: 1 if number % 2 else -1]:
+                    _turn(server, client, streams, turns, number, found, bar)
+        except BrimfulError as error:
+            found.failed.append(str(error))
     return found
 
 
@@ -163,17 +139,12 @@ def _start(
     model: Path,
     logs: Path,
     client: Client,
-    found: Found,
     bar: Any,
 ) -> Running:
     bar.set_description(f"{stack.name} starts")
     server = up.enter_context(running(stack, model, logs))
     client.send(server.url, 64, 1)  # the first load after a start is cold
     time.sleep(IDLE_S)  # Ray Serve goes on for seconds after it said RUNNING
-    found.rest.setdefault(
-        stack.name,
-        At(server.started_s, server.tree.memory_bytes(), idle_cores(server.tree, IDLE_S)),
-    )
     server.tree.stop()
     return server
 
@@ -183,7 +154,7 @@ def _turn(
     client: Client,
     streams: Sequence[int],
     turns: int | None,
-    stage_and_round: tuple[int, int],
+    number: int,
     found: Found,
     bar: Any,
 ) -> None:
@@ -193,12 +164,9 @@ def _turn(
     time.sleep(SETTLE_S)
     client.send(server.url, WARM_STREAMS, 1)
     for count in streams:
-        asked = name == ADAPTIVE and count == ENGINE_STREAMS and server.address is not None
-        earlier = engine_itl(server.address) if asked else None
         before = server.tree.cpu_s()
         seen = client.send(server.url, count, turns or TURNS.get(count, 1))
         cpu_s = spent_s(before, server.tree.cpu_s())
-        itl = since(engine_itl(server.address), earlier) if earlier is not None else None
-        found.loads.append(Measured(name, *stage_and_round, count, seen, cpu_s, itl))
+        found.loads.append(Measured(name, number, count, seen, cpu_s))
         bar.update()
     server.tree.stop()

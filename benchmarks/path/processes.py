@@ -13,7 +13,6 @@ KINDS = (
     ("VLLM::EngineCore", "engine"),
     ("VLLM::Worker", "worker"),
     ("LLMRouter", "router"),
-    ("OpenAiIngress", "ingress"),
     ("ServeReplica", "server"),
     ("haproxy", "HAProxy"),
     ("ProxyActor", "proxy"),
@@ -82,14 +81,6 @@ class Tree:
                 )
         return found
 
-    def memory_bytes(self) -> int:
-        """Memory of all processes; shared pages count in shares (PSS)."""
-        total = 0
-        for process in self.processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                total += process.memory_full_info().pss
-        return total
-
 
 def kind(command: Sequence[str], name: str = "") -> str:
     """What a process is by its command line, in the words of the tables."""
@@ -106,14 +97,6 @@ def spent_s(
         begun_s = before[pid][1] if pid in before else 0.0
         found[word] = found.get(word, 0.0) + total_s - begun_s
     return found
-
-
-def idle_cores(tree: Tree, seconds: float) -> float:
-    """Cores that it takes while nothing is asked of it, on average."""
-    before, begin_s = tree.cpu_s(), time.perf_counter()
-    time.sleep(seconds)
-    took_s = sum(spent_s(before, tree.cpu_s()).values())
-    return took_s / (time.perf_counter() - begin_s)
 
 
 def _send(pid: int, what: signal.Signals) -> None:

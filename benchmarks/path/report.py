@@ -4,20 +4,18 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from benchmarks.path.client import Seen
-from benchmarks.path.engine_itl import percentile_ms
-from benchmarks.path.measure import ENGINE_STREAMS, MAX_TOKENS, Found, Measured
+from benchmarks.path.measure import MAX_TOKENS, Found, Measured
 from benchmarks.path.stacks import (
     ADAPTIVE,
     BARE,
     ENGINE,
     IN_PROCESS,
-    RAY_DEFAULT,
     RAY_DIRECT,
     STACKS,
     STATIC,
 )
-from benchmarks.report.bootstrap import Estimate, geometric_mean, mean
 from benchmarks.report.document import markdown_table
+from benchmarks.report.interval import Estimate, geometric_mean, mean
 from benchmarks.report.rows import Row, Section, shown
 
 STREAMS, TTFT_STREAMS = 64, 32
@@ -31,9 +29,8 @@ RATIOS = (
     ("static_over_ray_direct_64", STATIC, RAY_DIRECT, 1.1),
     ("adaptive_over_static_64", ADAPTIVE, STATIC, 0.99),
     ("ray_direct_over_bare_64", RAY_DIRECT, BARE, None),
-    ("ray_default_over_bare_64", RAY_DEFAULT, BARE, None),
 )
-TTFT_MS, ITL_MS = 10.0, 3.0
+TTFT_MS = 10.0
 
 
 class Loads:
@@ -43,14 +40,13 @@ class Loads:
         self._loads = loads
 
     def of(self, stack: str, streams: int) -> list[Measured]:
-        """One a round; a server of two stages has two a round."""
+        """One a round."""
         return [one for one in self._loads if (one.stack, one.streams) == (stack, streams)]
 
     def pairs(self, above: str, below: str, streams: int) -> list[tuple[Measured, Measured]]:
-        """The loads of both in the same round, of the stage in which both were up."""
+        """The loads of both in the same round."""
         first, second = (
-            {(one.stage, one.round): one for one in self.of(stack, streams)}
-            for stack in (above, below)
+            {one.round: one for one in self.of(stack, streams)} for stack in (above, below)
         )
         return [(one, second[turn]) for turn, one in first.items() if turn in second]
 
@@ -78,8 +74,7 @@ def section(found: Found, streams: Sequence[int], rounds: int) -> Section:
         (
             _what_each_is(names),
             _client_table(loads, names, streams),
-            *_cpu_tables(loads, names, streams),
-            _rest_table(found, names),
+            _cpu_table(loads, names, streams),
             *(f"Broken off: {line}" for line in found.failed),
         ),
         max_tokens=None,
@@ -104,15 +99,6 @@ def _latencies(loads: Loads) -> list[Row]:
             id_ = f"adaptive_ttft_over_{other.replace('-', '_')}_{TTFT_STREAMS}_ms"
             what = f"median TTFT of adaptive less that of {other}, {TTFT_STREAMS} streams"
             rows.append(Row(id_, what, "ms", _median(more), at_most=target))
-    over = [
-        one.seen.itl_ms[1] - percentile_ms(one.engine_itl, 99)
-        for one in loads.of(ADAPTIVE, ENGINE_STREAMS)
-        if one.engine_itl is not None
-    ]
-    if over:
-        id_ = f"adaptive_itl_p99_over_engine_{ENGINE_STREAMS}_ms"
-        what = f"p99 ITL at the client less the engine's, adaptive, {ENGINE_STREAMS} streams"
-        rows.append(Row(id_, what, "ms", _median(over), at_most=ITL_MS))
     return rows
 
 
@@ -131,8 +117,7 @@ def _text(streams: Sequence[int], rounds: int) -> str:
         " turn is stopped (SIGSTOP), so each has the machine for itself, with one client process."
         " All in one session, at niceness 0. Ours has what a machine of few cores sets (decision"
         f" 17), Ray's own is as shipped. The tiny model on one thread: `{options}`. Figures"
-        " are medians over rounds, ratios of tokens/s geometric means of the rounds' ratios. The"
-        " engine's ITL is that of the replica's report, 12% wide bins, interpolated."
+        " are medians over rounds, ratios of tokens/s geometric means of the rounds' ratios."
     )
 
 
@@ -164,27 +149,11 @@ def _client_table(loads: Loads, names: Sequence[str], streams: Sequence[int]) ->
     return markdown_table(("streams, server", *(name for name, _ in CLIENT)), lines)
 
 
-def _cpu_tables(loads: Loads, names: Sequence[str], streams: Sequence[int]) -> list[str]:
-    """CPU seconds per 1,000 tokens by kind of process, a table per number of streams."""
-    tables = []
-    for count in streams:
-        spent = {name: [one.cpu_s_per_1000() for one in loads.of(name, count)] for name in names}
-        kinds = sorted({kind for rounds in spent.values() for one in rounds for kind in one})
-        lines = []
-        for name in (name for name in names if spent[name]):
-            parts = [median(one.get(kind, 0.0) for one in spent[name]) for kind in kinds]
-            total = median(sum(one.values()) for one in spent[name])
-            lines.append((name, *(f"{part:.3f}" for part in (*parts, total))))
-        head = (f"CPU s per 1,000 tokens, {count} streams", *kinds, "all")
-        tables.append(markdown_table(head, lines))
-    return tables
-
-
-def _rest_table(found: Found, names: Sequence[str]) -> str:
+def _cpu_table(loads: Loads, names: Sequence[str], streams: Sequence[int]) -> str:
+    """CPU seconds per 1,000 tokens of all processes of a server."""
     lines = []
     for name in names:
-        rest = found.rest[name]
-        memory = rest.memory_bytes / 2**30
-        lines.append((name, *map(shown, (rest.started_s, memory, rest.idle_cores))))
-    head = ("at rest", "start, s", "memory (PSS), GiB", "cores when idle")
+        spent = [[sum(one.cpu_s_per_1000().values()) for one in loads.of(name, n)] for n in streams]
+        lines.append((name, *(f"{median(of):.3f}" if of else "" for of in spent)))
+    head = ("CPU s per 1,000 tokens", *(f"{n} streams" for n in streams))
     return markdown_table(head, lines)

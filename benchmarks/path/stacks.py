@@ -48,10 +48,6 @@ AS_SHIPPED = {
 # For ours, where cores are few: a replica's end, a new one, a scaling decision are seen by Serve's
 # controller up to half a second later (0.1 s as shipped). A start takes a second or two longer.
 FEW_CORES = {"RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5"}
-PLAIN = AS_SHIPPED | {
-    "RAY_SERVE_ENABLE_HA_PROXY": "0",
-    "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "0",
-}
 # A cluster that is stopped for minutes must not take its own checks for failed ones.
 BEARS_A_STOP = {
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "600",
@@ -83,7 +79,6 @@ class Stack:
 
 BARE = "bare"
 IN_PROCESS = "bare-in-process"
-RAY_DEFAULT = "ray-default"
 RAY_DIRECT = "ray-direct"
 STATIC = "static"
 ADAPTIVE = "adaptive"
@@ -91,7 +86,6 @@ RAYS = "ray.serve.llm:build_openai_app"
 STACKS = (
     Stack(BARE, "vLLM's API server as shipped", module="vllm.entrypoints.openai.api_server"),
     Stack(IN_PROCESS, "the same, the model in EngineCore's process", module="benchmarks.path.bare"),
-    Stack(RAY_DEFAULT, "Ray Serve LLM, its own ingress", None, RAYS, {}, PLAIN),
     Stack(RAY_DIRECT, "Ray Serve LLM, direct streaming", None, RAYS, {}, AS_SHIPPED),
     Stack(
         STATIC,
@@ -115,27 +109,22 @@ class Running:
     Args:
         url: ``/v1`` follows.
         tree: its processes.
-        address: of the Ray cluster; None: there is none.
-        started_s: how long it took to come up.
     """
 
     stack: Stack
     url: str
     tree: Tree
-    address: str | None
-    started_s: float
 
 
 @contextlib.contextmanager
 def running(stack: Stack, model: Path, logs: Path) -> Iterator[Running]:
     """The server for a ``with`` block, in this process's session and at its niceness."""
-    begin_s = time.monotonic()
     start = _ray if stack.module is None else _bare
-    with start(stack, model, logs) as (url, tree, address):
-        yield Running(stack, url, tree, address, time.monotonic() - begin_s)
+    with start(stack, model, logs) as (url, tree):
+        yield Running(stack, url, tree)
 
 
-Started = tuple[str, Tree, str | None]
+Started = tuple[str, Tree]
 
 
 @contextlib.contextmanager
@@ -159,7 +148,7 @@ def _bare(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_ready(process, f"{url}/health", log)
-            yield url, tree, None
+            yield url, tree
         finally:
             tree.resume()
             process.terminate()
@@ -191,7 +180,7 @@ def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
             Deployed(cluster, own, port).deploy(application(stack, model))
             cluster.wait_running(START_TIMEOUT_S, lambda now: None)
             wait_reached(f"http://127.0.0.1:{port}/v1")
-            yield f"http://127.0.0.1:{port}", tree, cluster.gcs_address
+            yield f"http://127.0.0.1:{port}", tree
         finally:
             tree.resume()
 

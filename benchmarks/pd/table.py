@@ -78,12 +78,6 @@ def without_link(task: Task) -> Task:
     return replace(task, row=replace(task.row, link_gbit_s=LINKS_GBIT_S[0]))
 
 
-def whole_rows(found: Mapping[Task, float]) -> dict[Task, float]:
-    """The rows in which both ``auto`` and aggregated engines were measured."""
-    whole = {row for row, per_s in by_row(found).items() if {AUTO, AGGREGATED} <= set(per_s)}
-    return {task: per_s for task, per_s in found.items() if task.row in whole}
-
-
 def figures(found: Mapping[Task, float]) -> list[Row]:
     """``auto`` over aggregated, and over the best fixed ratio, of each row; and their means."""
     made: list[Row] = []
@@ -133,22 +127,10 @@ def by_row(found: Mapping[Task, float]) -> dict[PdRow, dict[str, float]]:
     return rows
 
 
-def table(found: Mapping[Task, float], seed: int) -> str:
-    """Requests/s of an engine, by arm, beside the fluid arithmetic; empty without rows."""
-    if not found:
-        return ""
+def table(found: Mapping[Task, float]) -> str:
+    """Requests/s of an engine, by arm."""
     lines = []
     for row, per_s in by_row(found).items():
-        hybrid, fixed = (fluid_splits(row, seed, direct=direct) for direct in (True, False))
-        best = max(hybrid, key=lambda one: one.per_s)
-        apart = max(fixed[1:], key=lambda one: one.per_s, default=fixed[0])
-        bounds = [one.per_s / row.engines for one in (fixed[0], best, apart)]
         rest = [f"{arm} {shown(value)}" for arm, value in per_s.items() if ":" in arm]
-        lines.append(
-            (name_of(row), shown(per_s[AGGREGATED]), shown(per_s[AUTO]), "; ".join(rest),
-             shown(bounds[0]), f"{shown(bounds[1])} ({best.prefill})",
-             f"{shown(bounds[2])} ({apart.prefill})")
-        )  # fmt: skip
-    head = ("row", "aggregated", "auto", "fixed, prefill:decode", "closed form: aggregated",
-            "hybrid (prefill engines)", "fixed")  # fmt: skip
-    return markdown_table(head, lines)
+        lines.append((name_of(row), shown(per_s[AGGREGATED]), shown(per_s[AUTO]), "; ".join(rest)))
+    return markdown_table(("row", "aggregated", "auto", "fixed, prefill:decode"), lines)

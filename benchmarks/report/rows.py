@@ -1,12 +1,11 @@
-"""What the parts of ``make results`` hand over: rows with targets, tables, a plot."""
+"""What the parts of ``make results`` hand over: rows with targets, tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from benchmarks.report.bootstrap import Estimate
 from benchmarks.report.document import markdown_table
+from benchmarks.report.interval import Estimate
 from simulator.workloads.max_tokens import SPREAD, MaxTokens, stated
 
 
@@ -80,7 +79,6 @@ class Section:
         text: how, and how each figure is defined; Markdown.
         rows: the figures.
         tables: what the rows were made from; Markdown.
-        plot: a file in ``document.PAGES``, where there is one.
         max_tokens: what clients allow; None: nothing is drawn for a replay.
     """
 
@@ -89,15 +87,12 @@ class Section:
     text: str
     rows: tuple[Row, ...]
     tables: tuple[str, ...] = field(default=())
-    plot: Path | None = None
     max_tokens: MaxTokens | None = SPREAD
 
     def markdown(self, command: str) -> str:
         """As it stands in the document."""
         text = self.text if self.max_tokens is None else f"{self.text} {stated(self.max_tokens)}"
         parts = [f"# {self.name}: {self.title}", text, rows_table(self.rows), *self.tables]
-        if self.plot:
-            parts.append(f"![{self.title}]({self.plot.name})")
         return "\n\n".join([*parts, f"Command: `{command}`"])
 
 

@@ -3,7 +3,7 @@
 A replica decodes one batch and computes prompts in what the SLA leaves of each step, as the
 production Governor with ``adaptive`` has it; a request's first token and its last are known each.
 What is left out: single steps and their noise, preemption, the Governor's learning. How far it is
-from the real scheduler is measured (``benchmarks.fleet.against``). Compiled: a day of a few million
+from the real scheduler is tested (``test_fleet_against``). Compiled: a day of a few million
 requests takes seconds.
 
 Where some replicas have the role PREFILL, each request takes the way on which its first token is

@@ -1,9 +1,9 @@
-"""Classes in a replay, and what R3 makes of its capacities."""
+"""Classes in a replay."""
 
 from dataclasses import replace
 
 from benchmarks.contests.by_class import attained, spread_over
-from benchmarks.contests.classes import CLASSES
+from benchmarks.contests.scenarios import CLASSES
 from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay

@@ -1,4 +1,4 @@
-"""Several engines behind the production router, in virtual time; and R3-fleet's figures."""
+"""Several engines behind the production router, in virtual time."""
 
 from collections import Counter
 from functools import cache
@@ -6,9 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from benchmarks.contests import scenarios
 from benchmarks.contests.by_class import spread_over
-from benchmarks.contests.classes import CLASSES, OURS
-from benchmarks.contests.fleets import EVEN, GATHERED, SEPARATE, FleetTask, run_at
+from benchmarks.contests.catalog import CLASSES as SCENARIOS
+from benchmarks.contests.scenarios import CLASSES, EVEN, GATHERED, SEPARATE
 from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
@@ -40,7 +41,13 @@ def test_a_fleet_of_one_engine_is_that_engine(per_s: float) -> None:
 @cache
 def at_six(routed: str) -> tuple[Trace, ...]:
     """The traces of three engines that share 18 requests/s of three classes."""
-    return run_at(FleetTask("257-62", 5, True, OURS, routed), 6.0)
+    return run_at(f"{routed}adaptive", 6.0)
+
+
+def run_at(spec: str, per_s: float) -> tuple[Trace, ...]:
+    one = SCENARIOS[0]
+    course, ground = one.course(5, small=True)
+    return one.run_at(spec, course, ground, 5, per_s)
 
 
 @pytest.mark.parametrize("routed", [GATHERED, EVEN, SEPARATE])
@@ -104,3 +111,16 @@ def test_the_router_knows_what_it_sent_and_figures_when_they_are_a_quarter_old()
     assert min(ages) >= 0.249 and max(ages) < 1.5  # to the next request at the latest
     assert len(set(dates)) == len(dates)
     assert min(open_here) >= 1
+
+
+def test_only_ours_is_told_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """QoServe has an order of its own."""
+    told: list[set[int]] = []
+    monkeypatch.setattr(
+        scenarios,
+        "replay_fleet",
+        lambda requests, *rest: told.append({r.priority for r in requests}),
+    )
+    for spec in ("adaptive", "qoserve"):
+        run_at(f"{EVEN}{spec}", 3.0)
+    assert told == [{0, 1, 2}, {0}]

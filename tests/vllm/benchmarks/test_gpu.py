@@ -2,7 +2,9 @@
 
 import io
 import json
+import math
 import os
+import runpy
 import struct
 import subprocess
 import sys
@@ -13,17 +15,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.engine import Engine, Size
 from benchmarks.gpu.fit import (
+    bound_by_card,
     errors,
+    fit_launch,
     fit_table,
     held_out,
     profile_entry,
     write_profile,
 )
 from benchmarks.gpu.kept import read
-from benchmarks.gpu.model import make_model
-from benchmarks.gpu.page import write as write_page
+from benchmarks.gpu.model import make_model, shape_of
+from benchmarks.gpu.pack import move, pruned
+from benchmarks.gpu.tuning import Row, Tuner, cost_of
 from benchmarks.report.document import ROOT
 from controller.config import parse_batching
 from controller.records import EngineState, StepSample
@@ -72,10 +78,70 @@ def test_the_profile_takes_the_time_that_was_measured(tmp_path: Path) -> None:
     assert profile.kv_tokens == 40_000
 
 
+def test_a_launch_is_told_from_chunks_alone_and_what_it_hides_is_left_out() -> None:
+    alone = [StepSample(16, 0, p, 0, s) for p, s in ((16, 0.010), (256, 0.0102), (480, 0.013))]
+    beyond = [StepSample(16, 0, p, 0, s) for p, s in ((600, 0.027), (4000, 0.100))]
+    launch = fit_launch([*alone, *beyond], 512)
+    assert (launch.graph_s, launch.eager_s, launch.graph_tokens) == (0.010, 0.027, 512)
+    assert fit_launch(alone, 512).eager_s == fit_launch(alone, 512).graph_s
+    assert fit_launch([], 0) == Launch()
+    decodes = StepSample(16, 0, 0, 0, 0.006)
+    assert bound_by_card([decodes, *alone, *beyond], launch) == [decodes, alone[2], beyond[1]]
+
+
+def test_what_there_is_no_time_for_is_named() -> None:
+    now_s = [0.0]
+    budget = Budget(10.0, lambda: now_s[0])
+    part = budget.part(4.0)
+    assert budget.room(10.0, "all")
+    assert not part.room(5.0, "too long for its part")
+    now_s[0] = 9.0
+    assert part.left_s == 0
+    assert not budget.room(1.5, "too late")
+    assert budget.part(5.0).left_s == 1.0
+    assert budget.left_out == ["too long for its part", "too late"]
+
+
+def test_the_8b_model_has_the_shape_it_is_named_for(tmp_path: Path) -> None:
+    shape = shape_of(make_model(tmp_path, tiny=False))
+    assert shape["kv_bytes_per_token"] == 128 * 1024
+    assert shape["layers"] == 32
+
+
 def entry(kind: int, arch: int, code: bytes) -> bytes:
     """Device code for one architecture, as a library holds it."""
     head = struct.pack("<HHIQ", kind, 0x101, 64, len(code)) + bytes(12) + struct.pack("<I", arch)
     return head.ljust(64, b"\0") + code
+
+
+def fatbin(*entries: bytes) -> bytes:
+    body = b"".join(entries)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
+def test_device_code_of_other_architectures_becomes_zeros_and_nothing_else() -> None:
+    both = fatbin(entry(2, 80, b"a" * 16), entry(2, 90, b"b" * 16), entry(1, 90, b"c" * 16))
+    only_ptx = fatbin(entry(2, 80, b"d" * 16), entry(1, 80, b"e" * 16))
+    library = b"host code" + both + bytes(8) + only_ptx + b"more"
+    left = pruned(library, [(9, len(both) + 8 + len(only_ptx))], 90)
+    expected = library
+    for gone in (b"a", b"c", b"d"):
+        expected = expected.replace(gone * 16, bytes(16))
+    assert left == expected
+
+
+def test_the_best_limits_are_those_of_the_shortest_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row("paper-fig3", "fixed:64,16", math.inf, None, 40)
+    costs = {limits: cost_of(row, limits) for limits in ((4, 256), (64, 256))}
+    assert costs[64, 256] < costs[4, 256]
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: None)
+    tuner = Tuner()
+    try:
+        tuner.ask(row, [(4, 256), (64, 256), (64, 32)])  # vLLM does not start with the last one
+        assert tuner.best(row, 2, 240.0) == [(64, 256), (4, 256)]
+        assert tuner.best(replace(row), 1, 0.0) == [(64, 256)]
+    finally:
+        tuner.close()
 
 
 @pytest.mark.engine
@@ -146,6 +212,37 @@ def on_card(
     )
 
 
+def test_a_machine_that_cannot_run_vllm_is_told_of_before_anything_runs(tmp_path: Path) -> None:
+    archive = archive_of(tmp_path, {"vllm/__init__.py": "raise ImportError('libcuda.so.1')"})
+    done = on_card(archive, tmp_path / "out", {**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 2
+    assert "libcuda.so.1" in done.stderr
+    assert "this machine cannot run it" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_archive_that_cannot_be_unpacked_is_named(tmp_path: Path) -> None:
+    archive = tmp_path / "half.tar.xz"
+    archive.write_bytes(b"half")
+    done = on_card(archive, tmp_path / "out", {**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 2
+    assert "error: this machine cannot run it" in done.stderr
+    assert str(archive) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_vllm_0_25_gets_the_modules_that_came_after_it(tmp_path: Path) -> None:
+    (tmp_path / "entrypoints" / "serve" / "engine").mkdir(parents=True)
+    (tmp_path / "exceptions.py").write_text("class VLLMNotFoundError(Exception): ...\n")
+    move(tmp_path)
+    moved = tmp_path / "entrypoints" / "serve" / "engine" / "protocol.py"
+    assert moved.read_text() == "from vllm.entrypoints.openai.engine.protocol import *\n"
+    assert (tmp_path / "entrypoints" / "launchers" / "__init__.py").exists()
+    errors = runpy.run_path(str(tmp_path / "exceptions.py"))
+    assert errors["GracefulHTTPError"]("full", 503).http_status == 503
+    assert "VLLMNotFoundError" in errors
+
+
 @pytest.mark.engine
 @pytest.mark.timeout(400)
 def test_the_whole_of_it_in_a_minute(tmp_path: Path) -> None:
@@ -176,13 +273,3 @@ def test_the_whole_of_it_in_a_minute(tmp_path: Path) -> None:
     # What there was no time for is named; what there was time for is kept.
     skipped = next(line for line in done.stdout.splitlines() if "left out:" in line)
     assert "nothing" in skipped or len(kept) < 40
-    stack = [
-        {"id": f"stack_adaptive-again_45_{figure}", "value": value, "unit": "", "target": None}
-        for figure, value in (("late", 1.5), ("itl_p99", 16.25))
-    ]
-    (out / "stack.json").write_text(json.dumps(stack))
-    write_page(out, tmp_path)
-    page = (tmp_path / "gpu.md").read_text()
-    assert "# On a card" in page
-    assert "| 45 | adaptive-again | 1.5 |  | 16.25 |" in page
-    assert (tmp_path / "gpu.png").stat().st_size > 1000

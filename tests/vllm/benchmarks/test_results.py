@@ -1,56 +1,33 @@
-"""`make results`, as small as it can be: that it runs, and what its parts hand over."""
+"""``make results``, with few requests: that each kind of scenario runs, and what it hands over."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from benchmarks.contests.race import highest
-from benchmarks.cost.bare_engine import BareEngine
+from benchmarks.contests.__main__ import run
+from benchmarks.contests.catalog import LOADS, OFFLINE, Shifting
+from benchmarks.contests.disturbances import DISTURBED
+from benchmarks.contests.scenarios import Disturbance, Scenario
+from benchmarks.contests.settings import Settings
 from benchmarks.report.workers import Bench
-from benchmarks.results import g1_g2_memory as results_memory
-from benchmarks.results import g8_g9_control as results_control
-from controller.config import parse_batching
-from replicas.profiles.profile import StepNoise
-from replicas.profiles.profile_file import load_profile
+
+DISTURBANCE = Disturbance("cv20", LOADS[0].profile, LOADS[0].workload, 50.0, 4.0, 0.0, DISTURBED[2])
 
 
-def test_memory_part_runs_and_holds_adaptive_against_the_best_of_five() -> None:
+@pytest.mark.parametrize("one", [OFFLINE[0], Shifting("phases"), DISTURBANCE])
+def test_a_small_part_has_all_its_figures(one: Scenario, tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "settings.json")
     with ThreadPoolExecutor(1) as pool:
-        section = results_memory.run(Bench(pool, (11,), small=True))
-    assert [row.id for row in section.rows] == [
-        "g1_best_fixed-128-128",
-        "g1_servers_fixed-128-128",
-        "g1_best_static",
-        "g1_default",
-        "g2_preemptions_fixed-128-128",
-    ]
-    assert section.rows[0].at_least == 0.995
-    assert section.rows[-1].met is None  # preemptions are no aim
-    assert "clairvoyant" in section.markdown("make results")
+        section = run(Bench(pool, (1,), small=True), [one], settings, again=False)
+    values = {row.id: row.estimate.value for row in section.rows}
+    assert f"{one.part}_best_{one.name}" in values
+    assert all(value > 0 for value in values.values())
+    assert f"| {one.name} | `adaptive` |" in section.markdown("make results")
+    assert not (tmp_path / "settings.json").exists()
 
 
-def test_a_violation_run_counts_tokens_and_steps() -> None:
-    of_tokens, of_steps = results_control.violations(
-        results_control.Violations(99, 1.3, 0.03, seed=1, steps=200)
-    )
-    assert 0 <= of_tokens < 20
-    assert 0 <= of_steps < 20
-
-
-def test_the_bare_engine_accounts_for_its_tokens() -> None:
-    config = parse_batching({"policy": "static"})
-    engine = BareEngine(config, load_profile("paper-fig3"), StepNoise(0, 0), 50, 20, seed=3)
-    prompts = sum(engine.step().prefill_tokens for _ in range(300))
-    report = engine.report("one")
-    assert report.finished > 100
-    assert report.arrivals - report.finished == engine.state.running
-    # Prompts of 50 tokens each: those that started are computed, or nearly.
-    assert prompts == pytest.approx(50 * report.arrivals, rel=0.1)
-    assert report.lengths.mean_output == pytest.approx(20, rel=0.2)
-
-
-@pytest.mark.parametrize("near", [0.02, 1.0, 3.1, 40.0])
-@pytest.mark.parametrize("capacity", [0.5, 3.0, 11.0])
-def test_the_highest_rate_is_found_from_any_guess(near: float, capacity: float) -> None:
-    found = highest(lambda rate: rate <= capacity, near, 0.01, 50.0)
-    assert capacity / 1.03 <= found <= capacity
+def test_no_case_but_the_one_named_so_tells_the_output_length() -> None:
+    for case in OFFLINE:
+        told = all(r.max_tokens == r.output_tokens for r in case.drawn(11, small=True))
+        assert told == case.name.endswith("exact")

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from benchmarks.cost import controller as bench_controller
+from benchmarks.cost.bare_engine import BareEngine
 from benchmarks.cost.fleet import TRAFFIC, Fleet
-from controller.config import BatchingConfig, Sla
+from controller.config import BatchingConfig, Sla, parse_batching
 from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, from_wire
+from replicas.profiles.profile import StepNoise
 from replicas.profiles.profile_file import load_profile
 
 CONFIG = BatchingConfig(sla=Sla(itl_ms=50))
@@ -61,3 +63,15 @@ def test_the_last_line_is_one_json_object(
     assert all(row["value"] > 0 for row in last["rows"])
     assert rows["cpu_share_8"]["target"] == 1.0
     assert rows["exchange_p99_ms_8"]["target"] == 5.0
+
+
+def test_the_bare_engine_accounts_for_its_tokens() -> None:
+    config = parse_batching({"policy": "static"})
+    engine = BareEngine(config, load_profile("paper-fig3"), StepNoise(0, 0), 50, 20, seed=3)
+    prompts = sum(engine.step().prefill_tokens for _ in range(300))
+    report = engine.report("one")
+    assert report.finished > 100
+    assert report.arrivals - report.finished == engine.state.running
+    # Prompts of 50 tokens each: those that started are computed, or nearly.
+    assert prompts == pytest.approx(50 * report.arrivals, rel=0.1)
+    assert report.lengths.mean_output == pytest.approx(20, rel=0.2)

@@ -4,42 +4,29 @@ import json
 
 import pytest
 
-from benchmarks.path.__main__ import stages
 from benchmarks.path.client import Seen
-from benchmarks.path.engine_itl import percentile_ms, since
-from benchmarks.path.measure import At, Found, Measured
+from benchmarks.path.measure import Found, Measured
 from benchmarks.path.report import section
 from benchmarks.path.stacks import STACKS
-from controller.models.histogram import BINS, lower_edge_s
 
 NAMES = [stack.name for stack in STACKS]
-PER_S = dict(zip(NAMES, (2000.0, 3000.0, 400.0, 1600.0, 2850.0, 2820.0), strict=True))
+PER_S = dict(zip(NAMES, (2000.0, 3000.0, 1600.0, 2850.0, 2820.0), strict=True))
 
 
-def load(
-    stack: str, number: int, streams: int, counts: tuple[int, ...] | None = None, stage: int = 0
-) -> Measured:
+def load(stack: str, number: int, streams: int) -> Measured:
     """A load whose server makes the tokens of ``PER_S``, 10% more in a later round."""
     seconds = 4096 / PER_S[stack] / (1 + number / 10)
     ttft_ms = 90.0 + number if stack == "bare" else 96.0 + number
     seen = Seen(seconds, 4096, 4000, (ttft_ms, 200.0), (15.0, 32.0), 0.2, 0.1, 1.0)
-    return Measured(stack, stage, number, streams, seen, {"engine": 0.5, "server": 0.4}, counts)
+    return Measured(stack, number, streams, seen, {"engine": 0.5, "server": 0.4})
 
 
 def found(names: list[str]) -> Found:
     result = Found()
-    for name in names:
-        result.rest[name] = At(30.0, 2 << 30, 0.1)
-    counts = [0] * BINS
-    counts[49] = 100  # from 28.2 ms
     for number in range(2):
         for name in names:
-            counted = tuple(counts) if name == "adaptive" else None
-            stage = int(name == "ray-default")
-            result.loads.append(load(name, number, 32, counted, stage))
-            result.loads.append(load(name, number, 64, stage=stage))
-        if "ray-default" in names and "bare" in names:  # bare vLLM is slower in that stage
-            result.loads.append(load("bare", 2 * number - 1, 64, stage=1))
+            result.loads.append(load(name, number, 32))
+            result.loads.append(load(name, number, 64))
     return result
 
 
@@ -53,9 +40,6 @@ def test_every_claim_has_its_row() -> None:
     assert rows["adaptive_over_ray_direct_64"].at_least == 1.1
     assert rows["adaptive_ttft_over_bare_32_ms"].estimate.value == pytest.approx(6.0)
     assert rows["adaptive_ttft_over_bare_32_ms"].at_most == 10
-    over_ms = 32 - percentile_ms([0] * 49 + [100], 99)
-    assert rows["adaptive_itl_p99_over_engine_32_ms"].estimate.value == pytest.approx(over_ms)
-    assert rows["ray_default_over_bare_64"].estimate.value == pytest.approx(0.2)
     assert rows["client_waited_frac_64"].met is None
     for row in rows.values():
         json.dumps(row.to_json())
@@ -66,39 +50,13 @@ def test_what_was_not_measured_has_no_row() -> None:
     assert ids == {"static_over_bare_in_process_64", "client_waited_frac_64"}
 
 
-def test_the_page_has_a_line_per_server_and_load() -> None:
-    page = section(found(NAMES), (32, 64), 2).markdown("make bench-path")
-    for name in NAMES:
-        assert f"| 64, {name} | " in page
-    assert "| CPU s per 1,000 tokens, 32 streams | engine | server | all |" in page
-
-
 def test_what_was_broken_off_leaves_the_rest_and_says_why() -> None:
     result = found(["bare", "static"])
     result.loads.pop()  # the second round's last, of static at 64 streams
-    result.rest["ray-default"] = At(30.0, 2 << 30, 0.1)  # it started, no more
-    result.failed.append("bare, ray-default: it ended")
+    result.failed.append("bare: it ended")
     made = section(result, (32, 64, 256), 2)
     assert {row.id for row in made.rows} == {"static_over_bare_64", "client_waited_frac_64"}
     assert made.rows[0].estimate.runs == 1
     page = made.markdown("make bench-path")
-    assert "Broken off: bare, ray-default: it ended" in page
+    assert "Broken off: bare: it ended" in page
     assert "| 256, " not in page
-
-
-def test_rays_default_ingress_has_a_stage_of_its_own_beside_bare() -> None:
-    assert [[s.name for s in stage] for stage in stages(NAMES)] == [
-        ["bare", "bare-in-process", "ray-direct", "static", "adaptive"],
-        ["bare", "ray-default"],
-    ]
-    assert [[s.name for s in stage] for stage in stages(["bare", "ray-default"])] == [
-        ["bare", "ray-default"]
-    ]
-    assert [[s.name for s in stage] for stage in stages(["adaptive"])] == [["adaptive"]]
-
-
-def test_the_engines_percentile_is_interpolated_between_two_reports() -> None:
-    earlier, now = (5,) * BINS, (5,) * 10 + (105,) + (5,) * (BINS - 11)
-    low_ms, high_ms = 1000 * lower_edge_s(10), 1000 * lower_edge_s(11)
-    assert percentile_ms(since(now, earlier), 50) == pytest.approx((low_ms + high_ms) / 2)
-    assert percentile_ms((0,) * BINS, 99) == 0

@@ -154,7 +154,7 @@ def test_other_code_finds_nothing_of_it(code, tmp_path):
 
 def test_a_rivals_replay_does_not_stand_on_our_policy():
     def below(closed: tuple[str, ...]) -> set[str]:
-        found = imported_by(["benchmarks.contests.entry", *module.OF_RIVALS], closed=closed)
+        found = imported_by(["benchmarks.contests.measure", *module.OF_RIVALS], closed=closed)
         return {str(path.relative_to(ROOT)) for path in found}
 
     ours, rivals = below(()), below((module.REGISTRY,))
@@ -168,5 +168,5 @@ def test_a_rivals_replay_does_not_stand_on_our_policy():
     assert both <= ours and both <= rivals
     assert "controller/policies/adaptive.py" in ours - rivals
     assert not any(path.startswith("benchmarks/rivals/") for path in ours)
-    of_ours, of_rivals = (code_of("benchmarks.contests.entry", ours) for ours in (True, False))
+    of_ours, of_rivals = (code_of("benchmarks.contests.measure", ours) for ours in (True, False))
     assert of_ours != of_rivals

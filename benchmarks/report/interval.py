@@ -1,0 +1,56 @@
+"""How far a figure goes over seeds, each with all its policies, so ratios stay paired."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Interval = Literal["one run", "min to max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure over all seeds, and how far it goes.
+
+    Args:
+        low, high: the lowest and highest figure of a seed alone; equal to the value of one run.
+        runs: how many seeds there are.
+    """
+
+    value: float
+    low: float
+    high: float
+    interval: Interval = "one run"
+    runs: int = 1
+
+
+def estimate(seeds: int, statistic: Callable[[Sequence[int]], float]) -> Estimate:
+    """The statistic of all seeds with its interval.
+
+    Args:
+        seeds: how many there are.
+        statistic: the figure, from the numbers (0 to seeds - 1) of the seeds that count.
+    """
+    value = statistic(range(seeds))
+    if seeds == 1:
+        return Estimate(value, value, value)
+    alone = [statistic([k]) for k in range(seeds)]
+    return Estimate(value, min(alone), max(alone), "min to max", seeds)
+
+
+def mean(values: Sequence[float]) -> Estimate:
+    """The mean of one value per seed."""
+    return estimate(len(values), lambda drawn: sum(values[k] for k in drawn) / len(drawn))
+
+
+def geometric_mean(values: Sequence[Sequence[float]]) -> Estimate:
+    """The geometric mean of positive ratios, ``values[case][seed]``: every case counts the same.
+
+    A case with one value has nothing random in it: it is the same with every seed.
+    """
+    seeds = max(map(len, values))
+    logs = np.array(
+        [np.broadcast_to(np.log(np.array(case, dtype=float)), seeds) for case in values]
+    )
+    return estimate(seeds, lambda drawn: float(np.exp(logs[:, list(drawn)].mean())))
