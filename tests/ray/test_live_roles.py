@@ -97,7 +97,7 @@ async def test_one_engine_becomes_two_whose_roles_change_and_one_again_and_nothi
                 assert await tokens(client, PROMPTS[k]) == [alone[k]]
                 sent += 1
                 if not many.is_set():  # less than one engine carries, whatever the machine
-                    await asyncio.sleep(10)
+                    await asyncio.sleep(5)
 
         async def served(count: int) -> None:
             before = sent
