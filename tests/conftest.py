@@ -77,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--drain-seconds",
         type=float,
-        default=8,
+        default=20,
         help="of streams that are under way as a pod ends, in test_cpu_overlay.py",
     )
     parser.addoption(

@@ -101,7 +101,6 @@ async def test_the_first_token_probes_under_load_and_a_drain_that_lets_streams_e
         assert came is not None and came.model == MODEL
         clock.say(f"first token {came.seconds * 1000:.0f} ms after its request")
 
-        other = pods.start_worker(f"--num-cpus={cpus}")
         loading = asyncio.create_task(send(base, MODEL, load(32, 64, seed=1)))
         probes = 0
         while not loading.done():
@@ -115,6 +114,7 @@ async def test_the_first_token_probes_under_load_and_a_drain_that_lets_streams_e
         (short,) = await send(base, MODEL, load(1, 64, seed=2))
         wanted_s = float(pytestconfig.getoption("drain_seconds"))
         tokens = min(int(wanted_s / (short.total_s / 64)), LONGEST)
+        other = pods.start_worker(f"--num-cpus={cpus}")
         await until("another worker", lambda: len(pods.state("nodes")) == 3)
         streams = asyncio.create_task(send(base, MODEL, load(4, tokens, seed=3)))
         await asyncio.sleep(1)
