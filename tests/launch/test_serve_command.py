@@ -49,6 +49,8 @@ class Serving:
             env={**own, **PORTS, MARK: self.mark, **environment},
             stdout=log.open("w"),
             stderr=subprocess.STDOUT,
+            # A script's shell has what it runs in the background ignore Ctrl-C; Python would too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def wait(self, text: str, timeout_s: float = START_S) -> str:
@@ -60,14 +62,14 @@ class Serving:
             time.sleep(0.5)
         raise AssertionError(f"never {text!r}: {self.log.read_text()}")
 
-    def end(self, by: signal.Signals = signal.SIGINT) -> int:
-        """Ctrl-C, or the like; its exit status."""
+    def end(self, by: signal.Signals) -> int:
+        """Its exit status after this signal."""
         self.process.send_signal(by)
         return self.process.wait(STOP_S)
 
-    def left(self) -> list[str]:
+    def left(self) -> list[psutil.Process]:
         """The processes that it has started."""
-        return [" ".join(p.cmdline()) for p in psutil.process_iter() if self._is_ours(p)]
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
@@ -79,15 +81,21 @@ class Serving:
 
 @contextlib.contextmanager
 def serving(log: Path, *argv: str, **environment: str) -> Iterator[Serving]:
+    """The command for a ``with`` block; whatever happens in it, nothing that it started is left."""
     made = Serving(log, *argv, **environment)
     try:
         yield made
     finally:
-        if made.process.poll() is None:
-            for _ in range(2):  # at once
-                made.process.send_signal(signal.SIGINT)
+        for _ in range(2):  # at once
+            if made.process.poll() is None:
+                made.process.send_signal(signal.SIGTERM)
                 time.sleep(1)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             made.process.wait(STOP_S)
+        for process in (left := made.left()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, STOP_S)  # their ports are free then
 
 
 def stream(model: str, tokens: int, events: list[bytes]) -> None:
@@ -124,10 +132,10 @@ def test_one_command_to_the_first_token_and_ctrl_c_leaves_nothing(
         client = threading.Thread(target=stream, args=("tiny-llama", 1500, events))
         client.start()
         time.sleep(2)
-        assert run.end() == 0
+        assert run.end(signal.SIGINT) == 0
         client.join(STOP_S)
         assert events[-1] == b"data: [DONE]"
-        assert run.left() == []
+        assert [" ".join(one.cmdline()) for one in run.left()] == []
         assert "stopped" in run.log.read_text()
 
 

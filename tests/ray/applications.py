@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+MAX_NUM_SEQS = 64
+
 
 def application(
     name: str, model_path: Path, *, deployment: dict[str, Any], **blocks: Any
@@ -16,7 +18,7 @@ def application(
             "env_vars": {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
         },
         "engine_kwargs": {
-            "max_num_seqs": 64,
+            "max_num_seqs": MAX_NUM_SEQS,
             "max_num_batched_tokens": 1024,
             "max_model_len": 512,
             "block_size": 32,
@@ -28,6 +30,7 @@ def application(
             "ray_actor_options": {"num_cpus": 0.5},
             "max_ongoing_requests": 512,
             "health_check_period_s": 2,
+            "graceful_shutdown_wait_loop_s": 0.2,
             **deployment,
         },
         **blocks,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 import yaml
@@ -18,14 +19,15 @@ from ray.exceptions import RayError
 
 from serve_app.demo.tiny_model import make_tiny_model
 from serve_app.launch.local_cluster import LocalCluster, local_cluster
-from serve_app.launch.running import wait_reached
+from serve_app.launch.running import ClusterError, wait_reached
 from tests.collector import Collector, collecting
-from tests.ray.applications import application
+from tests.ray.applications import MAX_NUM_SEQS, application
 from tests.ray.control import replicas
 from tests.ray.emulated import KEY, KEYS, emulated_applications
 
 REPO = Path(__file__).parents[2]
 DEPLOY_TIMEOUT_S = 900
+KV_LEASE_S = 10
 SLA_ITL_MS = 4.0  # below what two shared cores manage, so that Algorithm 2 has to act
 
 
@@ -44,6 +46,28 @@ PORT, METRICS_PORT, STATS_PORT, TRACES_PORT = free_ports(4)
 
 
 @pytest.fixture(scope="session")
+def found_clusters() -> str:
+    """The Ray clusters that run on this machine before there is one of these tests."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.name() == "gcs_server":
+                found.append(f"process {process.pid}: {' '.join(process.cmdline())}")
+    return "\n".join(found)
+
+
+@contextlib.contextmanager
+def naming(found_clusters: str) -> Iterator[None]:
+    """A ``ClusterError`` of a ``with`` block names them: they may hold ports."""
+    try:
+        yield
+    except ClusterError as error:
+        if found_clusters:
+            error.add_note(f"These Ray clusters ran before:\n{found_clusters}")
+        raise
+
+
+@pytest.fixture(scope="session")
 def model_path() -> Path:
     """A tiny random-weight Llama."""
     return make_tiny_model(REPO / ".cache" / "tiny-llama")
@@ -57,7 +81,9 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, found_clusters: str
+) -> Iterator[LocalCluster]:
     """A running Ray cluster, this process connected to it.
 
     The GPU is one that Ray is told of: whose card it is can be asked, nothing can run on it.
@@ -68,13 +94,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
         "RAY_AUTH_TOKEN": "0" * 64,  # a user who has one, as everybody has after a ray.init()
         KEYS: f"page {KEY}",
+        "RAY_metrics_report_interval_ms": "1000",  # 10,000: what tests wait for
     }
     with contextlib.ExitStack() as running:
-        with pytest.MonkeyPatch.context() as patch:
+        with naming(found_clusters), pytest.MonkeyPatch.context() as patch:
             # What tests of engines in this process set would overrule ``kv_cache_memory_bytes``.
             patch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
             cluster = running.enter_context(
-                local_cluster(ports, directory=REPO, logs=logs, cpus=4, gpus=1)
+                local_cluster(ports, directory=REPO, logs=logs, cpus=8, gpus=1)
             )
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
         yield cluster
@@ -85,30 +112,34 @@ Deploy = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
-def deploy(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Deploy:
+def deploy(
+    cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, found_clusters: str
+) -> Deploy:
     """``serve deploy`` of these applications and nothing else; returns when they run.
 
-    What runs already is not deployed again.
+    What runs already is not deployed again. ``beside``: the others that run go on.
     """
-    running: list[dict[str, Any]] = []
+    running: dict[str, dict[str, Any]] = {}
 
-    def run(*applications: dict[str, Any]) -> None:
-        if running == list(applications):
+    def run(*applications: dict[str, Any], beside: bool = False) -> None:
+        wanted = (running if beside else {}) | {one["name"]: one for one in applications}
+        if running == wanted:
             return
         running.clear()
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": PORT},
-            "applications": list(applications),
+            "applications": list(wanted.values()),
         }
         path = tmp_path_factory.mktemp("deploy") / "serve.yaml"
         path.write_text(yaml.safe_dump(config))
-        cluster.deploy(path)
-        cluster.wait_running(DEPLOY_TIMEOUT_S, print)
+        with naming(found_clusters):
+            cluster.deploy(path)
+            cluster.wait_running(DEPLOY_TIMEOUT_S, print)
         for one in applications:
             if one["import_path"] == "serve_app:build_app":
                 wait_reached(base_url(one["name"]))
-        running[:] = applications
+        running.update(wanted)
 
     return run
 
@@ -131,31 +162,73 @@ def wait_reported(app: str, count: int, tries: int = 600) -> None:
     raise AssertionError(f"the controller never had reports of {count} replicas of {app}")
 
 
+def paper_and_static(model_path: Path, **user_config: Any) -> list[dict[str, Any]]:
+    """``paper`` with two replicas beside ``static`` with one; ``user_config`` is of the former."""
+    paper = application(
+        "paper",
+        model_path,
+        deployment={"num_replicas": 2},
+        batching={
+            "policy": "paper",
+            "sla": {"itl_ms": SLA_ITL_MS},
+            "max_running": {"min": 2, "max": MAX_NUM_SEQS},
+            "lease_s": 2,
+            "paper": {"l0": "buffer", "epsilon_d_ms": 0.5},
+        },
+    )
+    if user_config:
+        paper["deployments"] = [{"name": "BrimfulServer:tiny-paper", "user_config": user_config}]
+    static = application(
+        "static", model_path, deployment={"num_replicas": 1}, batching={"policy": "static"}
+    )
+    return [paper, static]
+
+
 @pytest.fixture
 def two_apps(deploy: Deploy, model_path: Path) -> None:
-    """``paper`` with two replicas beside ``static`` with one, in one file."""
-    deploy(
-        application(
-            "paper",
-            model_path,
-            deployment={"num_replicas": 2},
-            batching={
-                "policy": "paper",
-                "sla": {"itl_ms": SLA_ITL_MS},
-                "max_running": {"min": 2},
-                "lease_s": 2,
-                "paper": {"l0": "buffer", "epsilon_d_ms": 0.5},
-            },
-        ),
-        application(
-            "static", model_path, deployment={"num_replicas": 1}, batching={"policy": "static"}
-        ),
-    )
+    """Both of them, in one file."""
+    deploy(*paper_and_static(model_path))
     wait_reported("paper", 2)
     wait_reported("static", 1)
 
 
+@pytest.fixture(scope="session")
+def batches_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the application ``batches`` keeps its files."""
+    return tmp_path_factory.mktemp("batches")
+
+
 @pytest.fixture
-def emulated(deploy: Deploy, model_path: Path) -> None:
-    """One replica on an emulated accelerator, and the console."""
-    deploy(*emulated_applications(model_path))
+def emulated(deploy: Deploy, model_path: Path, batches_folder: Path, collector: Collector) -> None:
+    """One replica on an emulated accelerator for each of three modules, the batch API, the console.
+
+    They start together.
+    """
+    deploy(*emulated_applications(model_path, PORT, TRACES_PORT, batches_folder))
+    for name in ("overload", "emulated", "batched"):
+        wait_reported(name, 1)
+
+
+@pytest.fixture
+def apart(deploy: Deploy, model_path: Path) -> None:
+    """``pd``: one prefill engine and two decode engines, with KV over NIXL."""
+    app = application(
+        "pd", model_path, deployment={"num_replicas": 1}, batching={"sla": {"itl_ms": 200}}
+    )
+    (decode,) = app["args"].pop("llm_configs")
+    for half, role, count in (("prefill", "kv_producer", 1), ("decode", "kv_consumer", 2)):
+        kv = {
+            "kv_connector": "NixlConnector",
+            "kv_role": role,
+            "kv_buffer_device": "cpu",
+            "kv_connector_extra_config": {"kv_lease_duration": KV_LEASE_S},
+        }
+        # The same prompt is computed again in each test.
+        engine = {**decode["engine_kwargs"], "kv_transfer_config": kv}
+        engine["enable_prefix_caching"] = False
+        options = {**decode["deployment_config"], "num_replicas": count}
+        block = {**decode, "engine_kwargs": engine, "deployment_config": options}
+        app["args"][f"{half}_config"] = block
+    del app["args"]["prefill_config"]["batching"]
+    deploy(app)
+    wait_reported("pd", 3)

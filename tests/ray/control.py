@@ -8,9 +8,11 @@ from typing import Any
 import psutil
 import ray
 import requests
+from prometheus_client.parser import text_string_to_metric_families
 from ray.exceptions import RayError
 
 from controller.fleet.actor import find_controller
+from controller.metrics import PREFILLS
 
 Replicas = dict[str, dict[str, Any]]
 
@@ -80,3 +82,14 @@ def stopped(processes: list[psutil.Process]) -> Iterator[None]:
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.resume()
+
+
+def prefills(app: str) -> dict[str, float]:
+    """How many prompts of an application were prefilled, by where."""
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(metrics_text()):
+        for sample in family.samples:
+            if sample.name == PREFILLS.exported and sample.labels["application"] == app:
+                where = sample.labels["where"]
+                found[where] = found.get(where, 0) + sample.value
+    return found

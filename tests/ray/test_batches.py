@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,48 +13,17 @@ from openai import AsyncOpenAI, OpenAIError
 from ray.util.state import list_actors
 
 from serve_app.demo.client import Ask, send
-from tests.ray.applications import application
-from tests.ray.conftest import PORT, Deploy, base_url, wait_reported
+from tests.ray.conftest import PORT, base_url
 from tests.ray.control import metrics_text, until
 from tests.scrapes import BATCHES, missing, wrong
 
 pytestmark = pytest.mark.cluster
 
 REQUESTS = 60
-CLASSES = {
-    "online": {"ttft_ms": 20_000, "priority": 0, "default": True},
-    "late": {"priority": 10, "sheddable": True, "queue_timeout_s": 60, "autoscale": False},
-}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("batches")
 
 
 @pytest.fixture
-async def client(deploy: Deploy, model_path: Path, folder: Path) -> AsyncIterator[AsyncOpenAI]:
-    app = application(
-        "batched",
-        model_path,
-        deployment={"num_replicas": 1},
-        batching={"policy": "adaptive", "sla": {"itl_ms": 1000}},
-        classes=CLASSES,
-        emulate={"profile": "paper-fig3", "time_scale": 2},
-    )
-    batches = {
-        "name": "batches",
-        "route_prefix": "/batches",
-        "import_path": "serve_app.batches:build",
-        "args": {
-            "serves": base_url("batched"),
-            "folder": str(folder),
-            "service_tier": "late",
-            "urgent_tier": "online",
-        },
-    }
-    deploy(app, batches)
-    wait_reported("batched", 1)
+async def client(emulated: None) -> AsyncIterator[AsyncOpenAI]:
     async with AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/batches/v1", api_key="none") as made:
         yield made
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.ray.conftest import PORT, base_url, wait_reported
+from tests.ray.conftest import PORT, base_url
 from tests.ray.control import replicas, until
 from tests.ray.emulated import KEY
 
@@ -39,21 +39,23 @@ def fleet() -> dict[str, Any]:
 
 def known_to_ray_serve() -> bool:
     models = fleet().get("models", [])
-    return any(model["wanted"] and model["replicas"] for model in models)
+    return any(model["wanted"] and model["replicas"] for model in models if is_emulated(model))
+
+
+def is_emulated(model: dict[str, Any]) -> bool:
+    """Whether it is the application of this module: others run beside it."""
+    return bool(model["application"] == "emulated")
 
 
 async def test_it_shows_what_the_controller_and_ray_serve_know() -> None:
-    wait_reported("emulated", 1)
     await until("the replica, and whose it is", known_to_ray_serve)
-    # Replicas of a test before are known for some seconds after their end.
-    await until("no other model", lambda: len(fleet().get("models", [])) == 1)
     shown = fleet()
-    (model,) = shown["models"]
+    (model,) = filter(is_emulated, shown["models"])
     (name,) = replicas("emulated")
-    assert (model["application"], model["model"]) == ("emulated", "tiny-emulated")
+    assert model["model"] == "tiny-emulated"
     assert (model["emulated"], model["replicas"], model["wanted"]) == (True, 1, 1)
-    (row,) = shown["replicas"]
-    assert (row["replica"], row["control"], shown["error"]) == (name, "on", None)
+    (row,) = (one for one in shown["replicas"] if one["replica"] == name)
+    assert (row["control"], shown["error"]) == ("on", None)
     known = get("/api/series", group=row["group"], replica=row["replica"]).json()
     assert known["facts"][0].startswith("It runs at most")
     assert known["series"]["unix_s"]
@@ -73,7 +75,6 @@ async def test_the_page_is_reached_with_a_slash_and_without_and_without_a_key_on
 
 
 async def test_who_held_which_slot_is_asked_of_the_replica_itself() -> None:
-    wait_reported("emulated", 1)
     await until("the replica, and whose it is", known_to_ray_serve)
     (name,) = replicas("emulated")
     assert get("/api/timeline", replica="nobody").status_code == 404

@@ -1,4 +1,4 @@
-"""Two engines of one deployment that can do both: roles change under load, real KV over NIXL."""
+"""A fleet with roles: one engine becomes two, roles change under load, and one again; NIXL's KV."""
 
 import asyncio
 import json
@@ -10,114 +10,133 @@ from typing import Any
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from controller.metrics import PREFILLS
 from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url, wait_reported
-from tests.ray.control import metrics_text, replicas, until
+from tests.ray.control import prefills, replicas, until
 
+# Engines start one after another; each takes minutes where others use the machine.
 pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
 
+APP = "roles"
 DRAW = random.Random(8)
 PROMPTS = [[DRAW.randrange(3, 500) for _ in range(100 + 50 * i)] for i in range(6)]
-SLA = {"itl_ms": 200}
+SLA = {"itl_ms": 1000}  # in reach of any machine: where it is not, nothing is scaled
 
 
-def fleet(model_path: Path, prefill: int, direct: bool = False) -> dict[str, Any]:
+def fleet(model_path: Path, prefill: int | str, direct: bool = False) -> dict[str, Any]:
     """An application with so many prefill engines of two, by its ``user_config``."""
-    roles = {"prefill": 0, "direct": False}
     app = application(
-        "roles",
+        APP,
         model_path,
-        deployment={"num_replicas": 2},
-        batching={"sla": SLA, "roles": roles},
+        deployment={
+            "autoscaling_config": {
+                "min_replicas": 1,
+                "max_replicas": 2,
+                "upscale_delay_s": 1,
+                "downscale_delay_s": 2,
+                "look_back_period_s": 2,
+                "metrics_interval_s": 0.5,
+            }
+        },
+        # So few run together that a queue gets deep, whatever the machine makes of them.
+        batching={"sla": SLA, "roles": {"prefill": 1, "direct": False}, "max_running": {"max": 4}},
         # On a busy machine first tokens may take longer; who is refused is not what is tested.
         admission={"longest_wait_s": "off"},
+        scaling={"queue_factor": 1, "queue_for_s": 3, "start_s": 5, "peak_s": 10, "peak_starts": 0},
     )
     (entry,) = app["args"]["llm_configs"]
     kv = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
     entry["engine_kwargs"]["kv_transfer_config"] = kv
-    live = {"sla": SLA, "roles": {"prefill": prefill, "direct": direct}}
-    app["deployments"] = [{"name": "MixedServer:tiny-roles", "user_config": {"batching": live}}]
+    live = {**entry["batching"], "roles": {"prefill": prefill, "direct": direct}}
+    app["deployments"] = [{"name": f"MixedServer:tiny-{APP}", "user_config": {"batching": live}}]
     return app
 
 
-async def tokens(client: httpx.AsyncClient, prompt: Any, app: str = "roles") -> list[list[int]]:
+async def tokens(client: httpx.AsyncClient, prompt: Any) -> list[list[int]]:
     """Token ids of the answer to a prompt, or of each of several."""
     body = {
-        "model": f"tiny-{app}",
+        "model": f"tiny-{APP}",
         "prompt": prompt,
         "temperature": 0,
         "max_tokens": 24,
         "ignore_eos": True,
         "return_token_ids": True,
     }
-    answer = await client.post(f"{base_url(app)}/completions", json=body)
+    answer = await client.post(f"{base_url(APP)}/completions", json=body)
     assert answer.status_code == 200, answer.text
     return [choice["token_ids"] for choice in answer.json()["choices"]]
 
 
-def prefills(app: str = "roles") -> dict[str, float]:
-    """How many prompts were prefilled, by where."""
-    found: dict[str, float] = {}
-    for family in text_string_to_metric_families(metrics_text()):
-        for sample in family.samples:
-            if sample.name == PREFILLS.exported and sample.labels["application"] == app:
-                where = sample.labels["where"]
-                found[where] = found.get(where, 0) + sample.value
-    return found
+def roles() -> list[str]:
+    """The roles of the replicas that stay."""
+    reports = (one["report"] for one in replicas(APP).values())
+    return sorted(str(one.role) for one in reports if not one.leaving)
 
 
-def held_roles() -> list[str]:
-    return sorted(str(one["report"].role) for one in replicas("roles").values())
-
-
-async def test_roles_change_under_load_and_nothing_is_lost(
+async def test_one_engine_becomes_two_whose_roles_change_and_one_again_and_nothing_is_lost(
     deploy: Deploy, cluster: LocalCluster, model_path: Path
 ) -> None:
-    await asyncio.to_thread(deploy, fleet(model_path, 0))
-    await asyncio.to_thread(wait_reported, "roles", 2)
-    stop = asyncio.Event()
-    async with httpx.AsyncClient(timeout=120) as client:
-        for one in replicas("roles").values():
-            engine = one["report"].engine
-            assert engine.kv_token_bytes * engine.kv_tokens == pytest.approx(32 << 20, rel=0.1)
-        alone = await tokens(client, PROMPTS)  # a list is served by one engine
+    await asyncio.to_thread(deploy, fleet(model_path, 1))
+    await asyncio.to_thread(wait_reported, APP, 1)
+    await until("one engine is mixed", lambda: roles() == ["mixed"])
+    many, stop, sent = asyncio.Event(), asyncio.Event(), 0
+    many.set()
+    async with httpx.AsyncClient(timeout=600) as client:
+        (engine,) = (one["report"].engine for one in replicas(APP).values())
+        assert engine.kv_token_bytes * engine.kv_tokens == pytest.approx(32 << 20, rel=0.1)
+        alone = await tokens(client, PROMPTS)
         assert len({tuple(one) for one in alone}) == len(PROMPTS)
-        sent = 0
 
         async def steady(worker: int) -> None:
             nonlocal sent
             draw = random.Random(worker)
-            while not stop.is_set():
+            while not stop.is_set() and (many.is_set() or worker == 0):
                 k = draw.randrange(len(PROMPTS))
                 assert await tokens(client, PROMPTS[k]) == [alone[k]]
                 sent += 1
+                if not many.is_set():  # less than one engine carries, whatever the machine
+                    await asyncio.sleep(5)
 
-        load = [asyncio.create_task(steady(k)) for k in range(6)]
+        async def served(count: int) -> None:
+            before = sent
+            await until(f"{count} more answers", lambda: sent > before + count)
+            assert not any(one.done() and one.exception() for one in load)
+
+        async def have(prefill: int | str, direct: bool = False) -> None:
+            await asyncio.to_thread(deploy, fleet(model_path, prefill, direct))
+            if prefill != "auto":
+                wanted = ["mixed", "prefill" if prefill else "mixed"]
+                await until(f"roles {wanted}", lambda: roles() == wanted, seen=roles)
+
+        load = [asyncio.create_task(steady(k)) for k in range(40)]
         try:
-            for prefill, direct in ((1, False), (0, False), (1, True)):
-                before, served = prefills().get("remote", 0), sent
-                await asyncio.to_thread(deploy, fleet(model_path, prefill, direct))
-                wanted = ["mixed", "prefill"] if prefill else ["mixed", "mixed"]
-                await until(f"roles {wanted}", lambda w=wanted: held_roles() == w, seen=held_roles)
-                if prefill and not direct:
-                    await until("remote", lambda b=before: prefills().get("remote", 0) > b + 20)
-                    status = await asyncio.to_thread(brimful, cluster, "status", "--json")
-                    # Replicas of a test before are known for some seconds after their end.
-                    told = {one["role"] for one in json.loads(status)["replicas"]} - {None}
-                    assert told == {"mixed", "prefill"}
-                    said = await asyncio.to_thread(brimful, cluster, "explain")
-                    assert "Its role is prefill" in said
-                await until("more answers", lambda s=served: sent > s + 60)
-                assert not any(one.done() for one in load)
+            two = ["mixed", "prefill"]
+            await until("two engines", lambda: roles() == two, tries=3000, seen=roles)
+            before = prefills(APP).get("remote", 0)
+            await until("prompts go through", lambda: prefills(APP).get("remote", 0) > before + 20)
+            status = await asyncio.to_thread(brimful, cluster, "status", "--json")
+            # Replicas of a test before are known for some seconds after their end.
+            told = {one["role"] for one in json.loads(status)["replicas"]} - {None}
+            assert told == set(two)
+            assert "Its role is prefill" in await asyncio.to_thread(brimful, cluster, "explain")
+            for prefill, direct in ((0, False), (1, True)):
+                await have(prefill, direct)
+                await served(60)
+            # How many then compute prompts is the controller's to say; one decodes at any rate.
+            await have("auto")
+            await served(60)
+            assert len(roles()) == 2 and "mixed" in roles()
+            await have(1)
+            many.clear()
+            await until("one engine", lambda: roles() == ["mixed"], tries=3000, seen=roles)
+            await served(1)
         finally:
             stop.set()
             await asyncio.gather(*load)
         # Nobody holds anything for a request that is gone.
-        await until("nothing held", lambda: not any(map(holding, replicas("roles").values())))
+        await until("nothing held", lambda: not any(map(holding, replicas(APP).values())))
 
 
 def holding(replica: dict[str, Any]) -> int:

@@ -1,46 +1,25 @@
-"""Prefill and decode apart on two real engines, with real KV over NIXL, behind HAProxy."""
+"""Prefill and decode apart on real engines, with real KV over NIXL, behind HAProxy."""
 
 import asyncio
-import contextlib
 import random
-from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from controller.metrics import PREFILLS
 from serve_app.launch.local_cluster import LocalCluster
-from tests.ray.applications import application
-from tests.ray.conftest import Deploy, base_url, wait_reported
-from tests.ray.control import metrics_text, replicas, stopped, until
+from tests.ray.conftest import base_url
+from tests.ray.control import metrics_text, prefills, replicas, stopped, until
 from tests.scrapes import APART, missing, wrong
 
-pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
+pytestmark = [pytest.mark.cluster, pytest.mark.nixl, pytest.mark.usefixtures("apart")]
 
 URL, MODEL = base_url("pd"), "tiny-pd"
 DRAW = random.Random(4)
 PROMPTS = [[DRAW.randrange(3, 500) for _ in range(200 + 20 * i)] for i in range(6)]
 LONG = [DRAW.randrange(3, 500) for _ in range(600)]  # the model takes 512
 NOT_A_CLIENTS = "is not allowed: it says where an engine reads KV"
-
-
-@pytest.fixture
-def apart(deploy: Deploy, model_path: Path) -> None:
-    """One prefill and one decode engine."""
-    app = application(
-        "pd", model_path, deployment={"num_replicas": 1}, batching={"sla": {"itl_ms": 200}}
-    )
-    (decode,) = app["args"].pop("llm_configs")
-    for half, role in (("prefill", "kv_producer"), ("decode", "kv_consumer")):
-        kv = {"kv_connector": "NixlConnector", "kv_role": role, "kv_buffer_device": "cpu"}
-        engine = {**decode["engine_kwargs"], "kv_transfer_config": kv}
-        app["args"][f"{half}_config"] = {**decode, "engine_kwargs": engine}
-    del app["args"]["prefill_config"]["batching"]
-    deploy(app)
-    wait_reported("pd", 2)
 
 
 async def ask(
@@ -58,35 +37,23 @@ async def tokens(**fields: Any) -> list[list[int]]:
     return [choice["token_ids"] for choice in answer.json()["choices"]]
 
 
-def prefills() -> dict[str, float]:
-    """How many prompts were prefilled, by where."""
-    return {
-        sample.labels["where"]: sample.value
-        for family in text_string_to_metric_families(metrics_text())
-        for sample in family.samples
-        if sample.name == PREFILLS.exported and sample.labels["application"] == "pd"
-    }
-
-
-def prefill_processes(cluster: LocalCluster) -> list[psutil.Process]:
-    """The prefill engine's processes, and their replica last."""
+def prefill_engine(cluster: LocalCluster) -> list[psutil.Process]:
+    """The prefill engine's processes."""
     deployments = cluster.applications()["pd"]["deployments"]
     (replica,) = deployments["Prefill:tiny-pd"]["replicas"]
-    actor = psutil.Process(replica["pid"])
-    return [*actor.children(recursive=True), actor]
+    return psutil.Process(replica["pid"]).children(recursive=True)
 
 
-@pytest.mark.usefixtures("apart")
 async def test_answers_are_those_of_one_engine(cluster: LocalCluster) -> None:
     # A list of prompts is served by the decode engine alone; stock gives each the first one's KV.
     alone = await tokens(prompt=PROMPTS)
     assert len({tuple(one) for one in alone}) == len(PROMPTS)
-    before = prefills()
+    before = prefills("pd")
     remote = await asyncio.gather(*(tokens(prompt=prompt) for prompt in PROMPTS))
     assert [one for (one,) in remote] == alone
     # Ray exports every few seconds.
     loaded = before.get("remote", 0) + len(PROMPTS)
-    await until("six remote prefills", lambda: prefills().get("remote", 0) == loaded)
+    await until("six remote prefills", lambda: prefills("pd").get("remote", 0) == loaded)
     text = metrics_text()
     assert missing(text, APART) == set()
     assert wrong(text) == []
@@ -94,7 +61,6 @@ async def test_answers_are_those_of_one_engine(cluster: LocalCluster) -> None:
     assert groups == {"prefill", "decode"}
 
 
-@pytest.mark.usefixtures("apart")
 async def test_what_needs_the_whole_prompt_here_is_served_by_the_decode_engine() -> None:
     (alone,) = await tokens(prompt=PROMPTS[0])
     local: list[dict[str, Any]] = [
@@ -118,7 +84,6 @@ async def test_what_needs_the_whole_prompt_here_is_served_by_the_decode_engine()
     assert (await tokens(prompt=PROMPTS[0])) == [alone]  # no engine died of it
 
 
-@pytest.mark.usefixtures("apart")
 async def test_a_client_does_not_say_where_kv_is_read() -> None:
     told = {"do_remote_prefill": True}
     messages = [{"role": "user", "content": "hi"}]
@@ -139,26 +104,11 @@ async def test_a_client_does_not_say_where_kv_is_read() -> None:
     assert await tokens(prompt="a")
 
 
-@pytest.mark.usefixtures("apart")
 async def test_a_prefill_engine_that_hangs_takes_nobodys_deadline(cluster: LocalCluster) -> None:
     alone = await tokens(prompt=PROMPTS)
-    with stopped(prefill_processes(cluster)[:-1]):
+    with stopped(prefill_engine(cluster)):
         deadline = {"x-request-timeout-seconds": "8"}
         asked = (ask(prompt=prompt, headers=deadline) for prompt in PROMPTS)
         answers = await asyncio.gather(*asked)
     assert [one.status_code for one in answers] == [200] * 6, answers[0].text
     assert [one.json()["choices"][0]["token_ids"] for one in answers] == alone
-
-
-@pytest.mark.usefixtures("apart")
-async def test_without_a_prefill_engine_nothing_fails(cluster: LocalCluster) -> None:
-    alone = await tokens(prompt=PROMPTS)
-    asked = [asyncio.create_task(tokens(prompt=PROMPTS[i % 6])) for i in range(12)]
-    await asyncio.sleep(0.1)
-    for process in prefill_processes(cluster):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    asked += [asyncio.create_task(tokens(prompt=PROMPTS[i % 6])) for i in range(12)]
-    answers = await asyncio.gather(*asked)
-    assert [one for (one,) in answers] == alone * 4
-    await until("a prompt prefilled here instead", lambda: prefills().get("fallback", 0) > 0)

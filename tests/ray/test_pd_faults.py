@@ -9,7 +9,6 @@ import contextlib
 import json
 import random
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,43 +18,16 @@ import ray
 
 from controller.fleet.actor import find_controller
 from serve_app.launch.local_cluster import LocalCluster
-from tests.ray.applications import application
-from tests.ray.conftest import Deploy, base_url, wait_reported
-from tests.ray.control import replicas, snapshot, stopped, until
+from tests.ray.conftest import KV_LEASE_S, base_url
+from tests.ray.control import prefills, replicas, snapshot, stopped, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
+pytestmark = [pytest.mark.cluster, pytest.mark.nixl, pytest.mark.usefixtures("apart")]
 
-URL, MODEL = base_url("faults"), "tiny-faults"
-LEASE_S = 10
+URL, MODEL = base_url("pd"), "tiny-pd"
 FRESH_S = 2.0  # a report
 LATE_S = 3.0  # a report is up to half a second old, and a step polls for a lease that ran out
 DRAW = random.Random(6)
 PROMPTS = [[DRAW.randrange(3, 500) for _ in range(200 + 20 * i)] for i in range(6)]
-
-
-@pytest.fixture
-def fleet(deploy: Deploy, model_path: Path) -> None:
-    """One prefill engine and two decode engines."""
-    app = application(
-        "faults", model_path, deployment={"num_replicas": 1}, batching={"sla": {"itl_ms": 200}}
-    )
-    (decode,) = app["args"].pop("llm_configs")
-    for half, role, count in (("prefill", "kv_producer", 1), ("decode", "kv_consumer", 2)):
-        kv = {
-            "kv_connector": "NixlConnector",
-            "kv_role": role,
-            "kv_buffer_device": "cpu",
-            "kv_connector_extra_config": {"kv_lease_duration": LEASE_S},
-        }
-        # The same prompt is computed again in each test.
-        engine = {**decode["engine_kwargs"], "kv_transfer_config": kv}
-        engine["enable_prefix_caching"] = False
-        options = {**decode["deployment_config"], "num_replicas": count}
-        block = {**decode, "engine_kwargs": engine, "deployment_config": options}
-        app["args"][f"{half}_config"] = block
-    del app["args"]["prefill_config"]["batching"]
-    deploy(app)
-    wait_reported("faults", 3)
 
 
 async def ready(cluster: LocalCluster) -> None:
@@ -63,7 +35,7 @@ async def ready(cluster: LocalCluster) -> None:
 
     def whole() -> bool:
         found = len(engines(cluster, "Prefill")), len(engines(cluster, "Decode"))
-        fresh = [one for one in replicas("faults").values() if one["age_s"] < FRESH_S]
+        fresh = [one for one in replicas("pd").values() if one["age_s"] < FRESH_S]
         return found == (1, 2) and len(fresh) == 3 and not held("prefill") + held("decode")
 
     await until("three engines that hold nothing", whole, tries=1200)
@@ -101,7 +73,7 @@ def token_ids(answer: httpx.Response) -> list[int]:
 
 def actors(cluster: LocalCluster, half: str) -> list[psutil.Process]:
     """The processes of one half's replicas, which have an engine each."""
-    deployment = cluster.applications()["faults"]["deployments"][f"{half}:tiny-faults"]
+    deployment = cluster.applications()["pd"]["deployments"][f"{half}:tiny-pd"]
     running = [one for one in deployment["replicas"] if one["state"] == "RUNNING"]
     return [psutil.Process(one["pid"]) for one in running if psutil.pid_exists(one["pid"])]
 
@@ -120,7 +92,7 @@ def held(half: str) -> int:
     """KV tokens that the living engines of one half hold."""
     return sum(
         one["report"].kv_used_tokens
-        for one in replicas("faults").values()
+        for one in replicas("pd").values()
         if one["report"].group.endswith(f"-{half}") and one["age_s"] < FRESH_S
     )
 
@@ -138,7 +110,7 @@ async def freed_after_s(cluster: LocalCluster) -> dict[str, float]:
         for half in count.keys() - found.keys():
             since = [
                 one["report"]
-                for one in replicas("faults").values()
+                for one in replicas("pd").values()
                 if one["report"].group.endswith(f"-{half}") and one["age_s"] < past_s
             ]
             holding = sum(r.kv_used_tokens + r.running + r.waiting for r in since)
@@ -177,20 +149,25 @@ async def loading(
     return tasks, prefill
 
 
-@pytest.mark.usefixtures("fleet")
 async def test_a_prefill_engine_killed_while_it_sends_costs_no_request(
     cluster: LocalCluster,
 ) -> None:
     await ready(cluster)
     alone = [token_ids(await ask(prompt)) for prompt in PROMPTS]
     tasks, prefill = await loading(cluster)
+    (replica,) = actors(cluster, "Prefill")
+    before = prefills("pd").get("fallback", 0)
     prefill.kill()
     assert [token_ids(one) for one in await asyncio.gather(*tasks)] == alone
     freed = await freed_after_s(cluster)
     assert freed["decode"] < LATE_S, freed
+    with contextlib.suppress(psutil.NoSuchProcess):
+        replica.kill()
+    # Until there is another, decode engines compute prompts.
+    assert [token_ids(one) for one in await asyncio.gather(*send_all(), *send_all())] == alone * 2
+    await until("prompts that fell back", lambda: prefills("pd").get("fallback", 0) > before)
 
 
-@pytest.mark.usefixtures("fleet")
 async def test_a_decode_engine_killed_while_it_loads_is_a_503_that_can_be_repeated(
     cluster: LocalCluster,
 ) -> None:
@@ -207,12 +184,11 @@ async def test_a_decode_engine_killed_while_it_loads_is_a_503_that_can_be_repeat
             assert answer.headers["x-brimful-reason"] == "engine_failed"
             assert "retry-after" in answer.headers
     freed = await freed_after_s(cluster)
-    assert freed["prefill"] < LEASE_S + LATE_S, freed
+    assert freed["prefill"] < KV_LEASE_S + LATE_S, freed
     again = [await repeated(one, prompt) for one, prompt in zip(answers, PROMPTS, strict=True)]
     assert [token_ids(one) for one in again] == alone
 
 
-@pytest.mark.usefixtures("fleet")
 async def test_streams_of_a_decode_engine_that_is_killed_end_with_an_event(
     cluster: LocalCluster,
 ) -> None:
@@ -256,7 +232,6 @@ async def stream(prompt: list[int], begun: asyncio.Semaphore) -> list[str]:
     return found
 
 
-@pytest.mark.usefixtures("fleet")
 async def test_a_controller_killed_between_the_halves_costs_no_request(
     cluster: LocalCluster,
 ) -> None:
@@ -273,7 +248,6 @@ async def test_a_controller_killed_between_the_halves_costs_no_request(
     await ready(cluster)
 
 
-@pytest.mark.usefixtures("fleet")
 @pytest.mark.parametrize("streams", [False, True])
 async def test_clients_that_leave_between_the_halves_keep_no_blocks(
     cluster: LocalCluster, streams: bool
@@ -312,7 +286,7 @@ async def test_clients_that_leave_between_the_halves_keep_no_blocks(
         await leave(tasks)
     between = await freed_after_s(cluster)
     # Ray Serve drops the answer of a call whose caller is cancelled: nobody knows what to free.
-    assert between["prefill"] < LEASE_S + LATE_S, between
+    assert between["prefill"] < KV_LEASE_S + LATE_S, between
     assert all(one < LATE_S for freed in found.values() for one in freed.values()), found
 
 

@@ -47,7 +47,7 @@ async def test_both_replicas_are_seen_and_their_caps_leave_the_start_value():
 async def test_the_steps_of_a_replica_are_recorded_while_it_serves(cluster, tmp_path):
     out = tmp_path / "steps.json"
     (group,) = (name for name in snapshot()["groups"] if name.startswith("tiny-static-"))
-    command = ["record", "--seconds", "8", "--out", str(out), "--group", group]
+    command = ["record", "--seconds", "4", "--out", str(out), "--group", group]
     recording = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "serve_app.cli", *command, "--address", cluster.gcs_address),
         stderr=asyncio.subprocess.PIPE,
@@ -64,7 +64,7 @@ async def test_the_steps_of_a_replica_are_recorded_while_it_serves(cluster, tmp_
     assert {"ray", "torch", "vllm"} <= made["versions"].keys()
     assert made["max_num_seqs"] == 64
     steps = made["steps"]
-    assert 0 < sum(steps["duration_us"]) < 9e6
+    assert 0 < sum(steps["duration_us"]) < 5e6
     assert 0 < sum(steps["decodes"]) <= sum(a.tokens for a in answers)
 
 

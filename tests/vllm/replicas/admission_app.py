@@ -29,7 +29,7 @@ SLOTS = 4
 
 
 def cancels(app: Any) -> Any:
-    """The app as Ray Serve calls it (tests/ray/test_overload.py).
+    """The app as Ray Serve calls it (tests/ray/test_admission.py).
 
     The request's task is cancelled when the client leaves.
     """

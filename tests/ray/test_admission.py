@@ -13,63 +13,25 @@ from openai import APIError, APIStatusError, AsyncOpenAI, RateLimitError
 
 from controller.records import ReplicaReport
 from serve_app.launch.local_cluster import LocalCluster
-from tests.collector import ENV as SPANS_BY_HTTP
 from tests.collector import Collector
-from tests.ray.applications import application
-from tests.ray.conftest import TRACES_PORT, Deploy, base_url, wait_reported
+from tests.ray.conftest import TRACES_PORT, Deploy, base_url
 from tests.ray.control import metrics_text, replicas, until
+from tests.ray.emulated import OVERLOAD_CLASSES, OVERLOAD_SERVER, SLOTS, WAITING, overloaded
 from tests.scrapes import ADMISSION, missing, wrong
 
 pytestmark = pytest.mark.cluster
 
-SLOTS, WAITING = 4, 4
-SERVER = "EmulatedServer:tiny-overload"
-CLASSES = {
-    # Beyond any forecast: what tests before it left unfinished is a queue that hardly moved.
-    "gold": {"ttft_ms": 600_000, "priority": 0, "queue_timeout_s": 600},
-    "silver": {"ttft_ms": 60_000, "priority": 10, "sheddable": True, "default": True},
-    # The first in the queue behind four that take 25 s: its forecast, two turns at four in 25 s
-    # at worst, lets it in.
-    "hasty": {"priority": -10, "queue_timeout_s": 18},
-}
-
-
-def overloaded(model_path: Path, **user_config: Any) -> dict[str, Any]:
-    """One replica on an emulated accelerator, with three classes and a short queue."""
-    app = application(
-        "overload",
-        model_path,
-        deployment={"num_replicas": 1},
-        batching={"policy": "static"},
-        emulate={"profile": "paper-fig3", "kv_tokens": 8192},
-        classes=CLASSES,
-        admission={"max_waiting": WAITING, "shed_at": 1.0, "max_body_mb": 1},
-    )
-    app["args"]["llm_configs"][0]["engine_kwargs"] = {
-        "max_num_seqs": SLOTS,
-        "max_num_batched_tokens": 512,
-        "max_model_len": 1024,
-        "enable_prefix_caching": False,
-        "otlp_traces_endpoint": f"http://127.0.0.1:{TRACES_PORT}/v1/traces",
-    }
-    app["args"]["llm_configs"][0]["runtime_env"]["env_vars"] |= SPANS_BY_HTTP
-    if user_config:
-        app["deployments"] = [{"name": SERVER, "user_config": user_config}]
-    return app
-
 
 @pytest.fixture
-def overload(deploy: Deploy, model_path: Path, collector: Collector) -> None:
-    """It is deployed, without a ``user_config``."""
-    deploy(overloaded(model_path))
-    wait_reported("overload", 1)
-
-
-@pytest.fixture
-async def client(overload: None) -> AsyncIterator[AsyncOpenAI]:
+async def client(emulated: None) -> AsyncIterator[AsyncOpenAI]:
     async with AsyncOpenAI(base_url=base_url("overload"), api_key="-", max_retries=0) as made:
         yield made
     await until("an idle replica", lambda: inside() == 0 and not report().kv_used_tokens)
+
+
+def change(deploy: Deploy, model_path: Path, **user_config: Any) -> None:
+    """Give the running replica another ``user_config``, or none."""
+    deploy(overloaded(model_path, TRACES_PORT, **user_config), beside=True)
 
 
 def report() -> ReplicaReport:
@@ -174,8 +136,8 @@ async def test_clients_that_leave_are_aborted_in_the_engine(client):
 
 async def test_other_classes_and_limits_come_without_a_restart(cluster, deploy, model_path, client):
     before = engines(cluster)
-    classes = {"platinum": {"priority": -5}, "silver": CLASSES["silver"]}
-    deploy(overloaded(model_path, classes=classes, admission={"max_waiting": 1, "shed_at": 1.0}))
+    classes = {"platinum": {"priority": -5}, "silver": OVERLOAD_CLASSES["silver"]}
+    change(deploy, model_path, classes=classes, admission={"max_waiting": 1, "shed_at": 1.0})
     whole = await complete(client, extra_body={"service_tier": "platinum"})
     assert whole.model_extra["service_tier"] == "platinum"
     error = await refused(complete(client, extra_body={"service_tier": "gold"}))
@@ -187,20 +149,20 @@ async def test_other_classes_and_limits_come_without_a_restart(cluster, deploy, 
     await until("an idle replica", lambda: inside() == 0)
     # What is wrong with one block changes none.
     wrong = {"platinum": {"priority": -5}}, {"shed_at": 7}
-    deploy(overloaded(model_path, classes=wrong[0], admission=wrong[1]))
+    change(deploy, model_path, classes=wrong[0], admission=wrong[1])
     assert (await complete(client, extra_body={"service_tier": "silver"})).usage is not None
-    deploy(overloaded(model_path))
+    change(deploy, model_path)
     assert (await complete(client, extra_body={"service_tier": "gold"})).usage is not None
     assert engines(cluster) == before
 
 
 def engines(cluster: LocalCluster) -> set[int]:
     """The processes of the running replicas."""
-    server = cluster.applications()["overload"]["deployments"][SERVER]
+    server = cluster.applications()["overload"]["deployments"][OVERLOAD_SERVER]
     return {one["pid"] for one in server["replicas"] if one["state"] == "RUNNING"}
 
 
-async def test_what_admission_did_is_exported(overload):
+async def test_what_admission_did_is_exported(emulated):
     await until(f"metrics {ADMISSION}", lambda: not missing(metrics_text(), ADMISSION))
     assert wrong(metrics_text()) == []
 
@@ -236,13 +198,13 @@ async def test_a_deadline_to_the_first_token_cuts_no_stream(client):
         return last.usage.completion_tokens
 
     deadline = {"x-request-timeout-seconds": "3"}
-    for _ in range(5):  # as many at once as begin at once
+    for _ in range(2):  # as many at once as begin at once
         whole = await asyncio.gather(*(tokens(**deadline) for _ in range(SLOTS)))
         assert whole == [140] * SLOTS
 
 
 async def test_an_answer_that_a_clock_ends_is_an_error_of_both_clients(deploy, model_path, client):
-    deploy(overloaded(model_path, security={"extra_paths": ["POST /v1/messages"]}))
+    change(deploy, model_path, security={"extra_paths": ["POST /v1/messages"]})
     # As Envoy tells its route's timeout; ``http_options.request_timeout_s`` is the whole cluster's.
     clock = {"extra_headers": {"x-envoy-expected-rq-timeout-ms": "3000"}}
     chat: Any = {"model": "tiny-overload", "messages": [{"role": "user", "content": "a river"}]}
@@ -256,7 +218,7 @@ async def test_an_answer_that_a_clock_ends_is_an_error_of_both_clients(deploy, m
         return str(raised.value)
 
     async with anthropic.AsyncAnthropic(base_url=ROOT, api_key="-", max_retries=0) as claude:
-        for _ in range(5):
+        for _ in range(2):
             said = await asyncio.gather(
                 *(
                     told(complete(client, 140, stream=stream, **LONG, **clock))
@@ -287,7 +249,7 @@ def keys(
     file.write_text(f"alice {ALICE}\nbob {BOB} classes=silver\n")
     open_too = ["POST /v1/messages", "POST /v1/messages/count_tokens"]
     block = {"keys": {"file": str(file)}, "limits": {"max_n": 2}, "extra_paths": open_too}
-    deploy(overloaded(model_path, security=block))
+    change(deploy, model_path, security=block)
     return file
 
 

@@ -1,8 +1,7 @@
 """A changed ``user_config`` reaches running engines, a changed entry replaces them."""
 
 import asyncio
-import copy
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,125 +11,114 @@ from serve_app.cli import main
 from serve_app.demo.client import Answer, Ask, prompts, send
 from serve_app.launch.local_cluster import LocalCluster
 from serve_app.snapshot import read_snapshot, refused_lines
-from tests.ray.applications import application
-from tests.ray.conftest import base_url
+from tests.ray.applications import MAX_NUM_SEQS
+from tests.ray.conftest import base_url, paper_and_static
 from tests.ray.control import replica_actors, replicas, until
 from tests.serve_configs import put
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("two_apps")]
 
-ASKS = [Ask(p, 48, at_s=i / 5) for i, p in enumerate(prompts(60, (8, 40), seed=4))]
-
-
-def app(model_path: Path, **user_config: Any) -> dict[str, Any]:
-    """Two replicas, whose entry never changes."""
-    made = application(
-        "live",
-        model_path,
-        deployment={"num_replicas": 2},
-        batching={"policy": "static", "max_running": {"max": 8}},
-    )
-    if user_config:
-        made["deployments"] = [{"name": "BrimfulServer:tiny-live", "user_config": user_config}]
-    return made
+ASKS = [Ask(p, 48, at_s=i / 10) for i, p in enumerate(prompts(20, (8, 40), seed=4))]
 
 
-async def under_load(what: Any) -> list[Answer]:
+async def under_load(what: Callable[[], None]) -> list[Answer]:
     """The answers to requests that came before, while and after ``what`` was done."""
-    sending = asyncio.create_task(send(base_url("live"), "tiny-live", ASKS))
-    await asyncio.sleep(3)
+    done, answers = asyncio.Event(), list[Answer]()
+
+    async def load() -> None:
+        last = False
+        while not last:
+            last = done.is_set()
+            answers.extend(await send(base_url("paper"), "tiny-paper", ASKS))
+
+    loading = asyncio.create_task(load())
+    await until("answers", lambda: bool(answers))
     await asyncio.to_thread(what)
-    return await sending
+    done.set()
+    await loading
+    return answers
 
 
 def engines(cluster: LocalCluster) -> set[tuple[str, int]]:
     """The running replicas and their processes."""
-    actors = replica_actors(cluster.applications(), "live")
+    actors = replica_actors(cluster.applications(), "paper")
     return {(name, actor["pid"]) for name, actor in actors.items()}
 
 
 def bounds() -> set[int | None]:
-    return {one["batching"].max_running.max for one in replicas("live").values()}
+    return {one["batching"].max_running.max for one in replicas("paper").values()}
 
 
 def finished() -> dict[str, int]:
     """How many requests each replica has finished."""
-    return {name: one["report"].finished for name, one in replicas("live").items()}
+    return {name: one["report"].finished for name, one in replicas("paper").items()}
 
 
 async def test_another_batching_block_comes_without_a_restart_and_loses_no_request(
     cluster, deploy, model_path
 ):
-    deploy(app(model_path))
     before = engines(cluster)
     assert len(before) == 2
-    await until("the entry's own bound", lambda: bounds() == {8})
-    await send(base_url("live"), "tiny-live", ASKS[:8])
+    await until("the entry's own bound", lambda: bounds() == {MAX_NUM_SEQS})
+    await send(base_url("paper"), "tiny-paper", ASKS[:8])
     seen = finished()
-    changed = app(model_path, batching={"policy": "adaptive", "max_running": {"max": 16}})
-    answers = await under_load(lambda: deploy(changed))
+    block = {"policy": "adaptive", "max_running": {"max": 16}}
+    answers = await under_load(lambda: deploy(*paper_and_static(model_path, batching=block)))
     assert [a.error or a.status for a in answers if not a.whole] == []
     await until("the new bound", lambda: bounds() == {16})
     assert engines(cluster) == before
     assert finished().keys() == seen.keys()
     assert all(finished()[name] >= count for name, count in seen.items())
     # What is wrong with a block changes nothing, and one that is removed gives the entry's back.
-    deploy(app(model_path, batching={"policy": "adaptive", "max_running": {"max": 100}}))
+    too_many = {"policy": "adaptive", "max_running": {"max": 100}}
+    deploy(*paper_and_static(model_path, batching=too_many))
     await until("each replica says so", lambda: len(refused_lines(read_snapshot())) == 2)
     assert bounds() == {16}
-    deploy(app(model_path))
-    await until("the entry's own bound again", lambda: bounds() == {8})
+    deploy(*paper_and_static(model_path))
+    await until("the entry's own bound again", lambda: bounds() == {MAX_NUM_SEQS})
     assert engines(cluster) == before
 
 
 async def test_apply_changes_an_entry_live_and_says_what_takes_new_replicas(
-    cluster, deploy, model_path, tmp_path, capsys
+    cluster, model_path, tmp_path, capsys
 ):
-    deploy(app(model_path))
     before = engines(cluster)
     path = tmp_path / "changed.yaml"
 
     def apply(*path_in_entry: str, value: Any, flags: tuple[str, ...] = ()) -> tuple[int, str]:
-        changed = put(app(model_path), ("args", "llm_configs", 0, *path_in_entry), value)
-        path.write_text(yaml.safe_dump({"applications": [changed]}))
+        paper, static = paper_and_static(model_path)
+        changed = put(paper, ("args", "llm_configs", 0, *path_in_entry), value)
+        path.write_text(yaml.safe_dump({"applications": [changed, static]}))
         status = main(["apply", str(path), "--address", cluster.dashboard_url, *flags])
         told = capsys.readouterr()
         return status, told.out + told.err
 
     status, said = apply("batching", "max_running", "max", value=12)
-    assert (status, "live: BrimfulServer:tiny-live.batching.max_running.max: 8 -> 12" in said) == (
+    assert (
+        status,
+        "live: BrimfulServer:tiny-paper.batching.max_running.max: 64 -> 12" in said,
+    ) == (
         0,
         True,
     )
     await until("the new bound", lambda: bounds() == {12})
     assert engines(cluster) == before
     assert "nothing to change" in apply("batching", "max_running", "max", value=12)[1]
-    status, said = apply("engine_kwargs", "max_num_seqs", value=32)
+    status, said = apply("engine_kwargs", "max_num_seqs", value=96)
     assert (status, "nothing was sent" in said) == (2, True)
     status, said = apply("batching", "max_running", "max", value=65)
     assert (status, "65 is above max_num_seqs=64" in said) == (2, True)
     assert engines(cluster) == before
-    assert apply("batching", "max_running", "max", value=8)[0] == 0
-    await until("the entry's own bound again", lambda: bounds() == {8})
+    assert apply("batching", "max_running", "max", value=MAX_NUM_SEQS)[0] == 0
+    await until("the entry's own bound again", lambda: bounds() == {MAX_NUM_SEQS})
     assert engines(cluster) == before
 
 
 async def test_a_rolling_update_under_load_cuts_no_stream(cluster, deploy, model_path):
-    deploy(app(model_path))
     before = engines(cluster)
-    changed = copy.deepcopy(app(model_path))
-    changed["args"]["llm_configs"][0]["batching"]["max_running"]["max"] = 9
-    stop = asyncio.Event()
-    answers: list[Answer] = []
-
-    async def load() -> None:
-        while not stop.is_set():
-            answers.extend(await send(base_url("live"), "tiny-live", ASKS[:20]))
-
-    loading = asyncio.create_task(load())
-    await asyncio.to_thread(deploy, changed)
-    stop.set()
-    await loading
+    paper, static = paper_and_static(model_path)
+    changed = put(paper, ("args", "llm_configs", 0, "batching", "max_running", "max"), 9)
+    answers = await under_load(lambda: deploy(changed, static))
     # While Ray Serve replaces the router, HAProxy answers some with 503 or 500, before any token.
     assert {a.status for a in answers} <= {200, 500, 503}
     assert [a.error for a in answers if a.status == 200 and not a.whole] == []
