@@ -75,6 +75,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--lives", type=int, default=50, help="random lives of ours beside vLLM's own scheduler"
     )
     parser.addoption(
+        "--families", action="store_true", help="all model families in test_contract_plan.py"
+    )
+    parser.addoption(
         "--drain-seconds",
         type=float,
         default=20,
