@@ -34,7 +34,7 @@ demo-pd: install ## Prefill and decode in engines of their own, real KV over NIX
 	$(BIN)/python -m serve_app.demo.pd $(ARGS)
 
 .PHONY: test
-test: install lint typecheck ## Lint, types, and every test (45 minutes and more on 2 cores)
+test: install lint typecheck ## Lint, types, and every test (40 minutes on 2 cores)
 	@failed=0; \
 	$(BIN)/python -m pytest -n auto -m "not alone" || failed=1; \
 	$(BIN)/python -m pytest -m alone || failed=1; \
