@@ -93,6 +93,7 @@ class _Law:
         speeds = seen.fit.speeds[-PHASE_ROWS:]
         self._now = scaled(self._model, float(np.median(speeds)) if len(speeds) else 1.0)
         self._rows = seen.rows.where(seen.fit.counted)
+        self._speeds: Floats = seen.fit.speeds[seen.fit.counted]  # of these rows
         self._promises = self._promised()
 
     def _promised(self) -> list[_Promise]:
@@ -151,7 +152,7 @@ class _Law:
         kept.decodes = fade * kept.decodes + float(weight @ table[:, DECODES])
         for index, one in enumerate(self._promises):
             decodes = one.decodes(new)
-            late = decodes * self._late_alone(table, one.itl_s)
+            late = decodes * self._late_alone(new, one.itl_s)
             tokens, before = kept.late[index] if index < len(kept.late) else (1.0, 0.0)
             both = fade * tokens + float(weight @ decodes), fade * before + float(weight @ late)
             kept.late = (*kept.late[:index], both, *kept.late[index + 1 :])
@@ -173,10 +174,15 @@ class _Law:
         tokens, late = self._kept.late[index] if index < len(self._kept.late) else (1.0, 0.0)
         return min(late / max(tokens, 1.0), 1.0)
 
-    def _late_alone(self, table: Floats, itl_s: float) -> Bools:
+    def _speeds_of(self, rows: StepRows) -> Floats:
+        speeds: Floats = self._speeds[np.searchsorted(self._rows.numbers, rows.numbers)]
+        return speeds
+
+    def _late_alone(self, rows: StepRows, itl_s: float) -> Bools:
         """Which steps were late by their decodes alone: s0 > theta, shape (n,)."""
-        expected_s, took_s = predict_s(self._model, table), table[:, TOOK_S]
-        decodes_s = alone_s(self._model, table)
+        table, speeds = rows.table, self._speeds_of(rows)
+        expected_s, took_s = predict_s(self._model, table) * speeds, table[:, TOOK_S]
+        decodes_s = alone_s(self._model, table) * speeds
         late: Bools = (took_s > itl_s) & (decodes_s > theta_s(expected_s, took_s, itl_s))
         return late
 
@@ -201,9 +207,11 @@ class _Law:
         if not self._promises:
             return {}
         # What the first steps took tells more of the model than of the engine.
-        table = self._rows.after(MIN_STEPS).table
-        prompts = table[(table[:, PREFILL] > 0) & (table[:, DECODES] > 0)]
-        expected_s, took_s = predict_s(self._model, prompts), prompts[:, TOOK_S]
+        rows = self._rows.after(MIN_STEPS)
+        table = rows.table
+        mixed = rows.where((table[:, PREFILL] > 0) & (table[:, DECODES] > 0))
+        expected_s = predict_s(self._model, mixed.table) * self._speeds_of(mixed)
+        took_s = mixed.table[:, TOOK_S]
         # Below what decodes alone took at most, prompts would wait for the batch to shrink.
         least_s = self._model.mixed_s + float(alone_s(self._now, table[-KEPT:]).max(initial=0.0))
         search = TargetSearch(self._now, self._mean, demand, self._kv_per_decode(), least_s)
