@@ -59,9 +59,9 @@ def _rivals(bench: Bench, one: Scenario) -> list[str]:
 def one_for_all(
     bench: Bench, asked: Sequence[Scenario], best: Mapping[str, Mapping[str, str]]
 ) -> dict[str, str]:
-    """Of each rival the setting with the best geometric mean over the scenarios, by the pilot.
+    """The setting of each rival with the best geometric mean over the scenarios, by the pilot draw.
 
-    Candidates are the settings that were tuned for one of them: chosen by somebody who knows all.
+    Candidates are the settings that were tuned for one scenario.
     """
     found = {}
     for rival in best[asked[0].name]:
