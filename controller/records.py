@@ -120,7 +120,7 @@ class EngineState:
         ready: of these, how many have theirs: they start in the step, with a token each.
         outranks: tells, at a price, whether one that runs is preempted before the first that waits.
         to_load: of those that wait first, how many need no chunk as their KV is to be loaded.
-        classes: indices of the classes that decode; empty: all have the SLA's time.
+        by_class: decodes of each class; empty: all have the SLA's time.
     """
 
     running: int
@@ -132,7 +132,7 @@ class EngineState:
     prompts: Sequence[tuple[int, int]] = ()
     loading: int = 0
     to_load: int = 0
-    classes: Sequence[int] = ()
+    by_class: Sequence[int] = ()
     ready: int = 0
     outranks: Callable[[], bool] = bool
 
@@ -148,6 +148,7 @@ class StepLimits:
         longest_always: ``longest_chunk_tokens`` holds in an engine without such a limit, too.
         decodes_first: a running request that decodes has its token before prompts have theirs.
         counts_loads: each KV transfer that begins takes a slot of ``max_running``.
+        skipped: decodes that are promised no time between tokens, and that the step leaves out.
     """
 
     max_running: int
@@ -158,6 +159,7 @@ class StepLimits:
     longest_always: bool = False
     decodes_first: bool = False
     counts_loads: bool = False
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +176,13 @@ class ClassTarget:
 
     Args:
         target_full_s: while more requests wait than the law counted on.
+        inside_s: what its steps may be planned to take to be in time, by its percentile; 0: it is
+            promised no time between tokens.
     """
 
     target_s: float
     target_full_s: float
+    inside_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

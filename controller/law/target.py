@@ -54,11 +54,13 @@ class Targets:
         now_s: for the prompts that come.
         full_s: where as many come as are counted on to be served.
         served_per_s: prompt tokens/s that are counted on.
+        inside_s: of which as many steps are late as may be; D at most.
     """
 
     now_s: float
     full_s: float
     served_per_s: float
+    inside_s: float
 
 
 def theta_s(expected_s: Floats, took_s: Floats, itl_s: float) -> Floats:
@@ -126,7 +128,8 @@ class TargetSearch:
                 (served_per_s, served_per_s),
             )
         ]
-        return Targets(least[0], least[1], served_per_s)
+        inside_s = min(float(np.quantile(in_time, allowed)), itl_s)
+        return Targets(least[0], least[1], served_per_s, inside_s)
 
     def _least(
         self,

@@ -122,7 +122,8 @@ class _Law:
             by_class = [ClassTarget(0.0, 0.0) for _ in self._report.slos]
             for one, found in targets.items():
                 if one.column is not None:
-                    by_class[one.column] = ClassTarget(found.now_s, found.full_s)
+                    each = ClassTarget(found.now_s, found.full_s, found.inside_s)
+                    by_class[one.column] = each
             decision = replace(
                 decision,
                 target_s=targets[main].now_s,

@@ -4,7 +4,7 @@ Counted anew from each ``SchedulerOutput``, and corrected for requests that end 
 error lasts one step: vLLM takes tokens back where drafts are rejected or blocks are lost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vllm.v1.request import Request
@@ -24,13 +24,17 @@ class BatchCounts:
         self.prefilling: list[Request] = []
         self.kv_tokens = 0
 
-    def scheduled(self, step: Scheduled, requests: Mapping[str, Request]) -> None:
+    def scheduled(
+        self, step: Scheduled, requests: Mapping[str, Request], skipped: Iterable[Request] = ()
+    ) -> None:
         """A step is scheduled: vLLM counts its tokens as computed.
 
         Args:
             requests: those that the engine knows, by id.
+            skipped: decodes that the step leaves out.
         """
         kv = step.sample.kv_tokens + step.sample.decodes
+        kv += sum(r.num_computed_tokens for r in skipped)
         drafts = step.output.scheduled_spec_decode_tokens
         some = self.prefilling
         if some:

@@ -6,7 +6,7 @@ control).
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from controller.records import ClassSlo, StepSample
@@ -21,7 +21,7 @@ class ByClass:
         default: what a request is promised that brings nothing along.
 
     Attributes:
-        decoding: classes that decoded in the last step.
+        decodes: running requests of each class that decode.
     """
 
     def __init__(self, default: RequestSlo, *, on: bool) -> None:
@@ -32,7 +32,8 @@ class ByClass:
         # Since the last step was measured, and before: steps under way may have them.
         self._gone: list[str] = []
         self._long_gone: list[str] = []
-        self.decoding: list[int] = []
+        self.decodes: list[int] = []
+        self._turn = 0  # of those that steps skip, the first of the next step
 
     @property
     def slos(self) -> tuple[ClassSlo, ...]:
@@ -69,9 +70,15 @@ class ByClass:
         return self._slos[self._slo_id.get(req_id, 0)].itl_s if self.on else math.inf
 
     def scheduled(self, ids: Iterable[str], prefilling: Iterable[Any]) -> None:
-        """A step with these requests is scheduled; which classes decode in the next one."""
-        counted = self._counted(ids, (r.request_id for r in prefilling))
-        self.decoding = [k for k, n in enumerate(counted) if n > 0]
+        """A step with these requests is scheduled or skips them; who decodes in the next one."""
+        self.decodes = self._counted(ids, (r.request_id for r in prefilling))
+
+    def skip(self, running: Sequence[Any], prefilling: Collection[Any], n: int) -> set[Any]:
+        """Of the decodes that are promised no time between tokens, n that a step skips, in turn."""
+        loose = [r for r in running if self.itl_s(r.request_id) == math.inf and r not in prefilling]
+        first, here = self._turn, max(len(loose) - n, 0)
+        self._turn = (first + here) % max(len(loose), 1)
+        return set((loose[first:] + loose[:first])[here:])
 
     def measured(self, given: Iterable[str], prefilled: Iterable[str]) -> tuple[int, ...]:
         """Decodes of each class in a step.

@@ -217,7 +217,7 @@ class Governor:
         least = max(running, int(not state.loading))  # what loads runs soon
         cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
-        floor = self.engine.decode_tokens(running, state.drafts) + prefill
+        floor = self.engine.decode_tokens(running - asked.skipped, state.drafts) + prefill
         budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
         same = (cap, budget) == (asked.max_running, asked.token_budget)
         return asked if same else replace(asked, max_running=cap, token_budget=budget)

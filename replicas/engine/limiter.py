@@ -4,12 +4,16 @@ It decides nothing: what a step may take, what steps cost and how much memory is
 from the policy twice a second. Here they are made to fit the requests that are there.
 """
 
+import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from controller.law.step_model import EXCEPT, FASTEST, SLOWEST, SPEED_STEPS
 from controller.models.step_time import StepModel
 from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
 
+MOST_SKIPS = 20  # steps until a skipped decode has its turn: no longer than a stall
+PROMPTS_SHARE = 0.5  # of what a step has beside c0, for the prompts of those that skipping is for
 STARVED_STEPS = 100  # one late step in so many is what a percentile of 99 allows
 # More requests wait than the law counted on if it is more than twice as many, and more than a few.
 FULL, FEW_WAITING = 2, 16
@@ -95,12 +99,17 @@ class Limiter:
             if budget is None:
                 return StepLimits(held.max_running, most)
             return StepLimits(held.max_running, budget, may_pause_prefill=held.reason == "static")
+        target_s = self._target_s(state, held)
+        skipped, target_s = self._skipped(state, held, target_s) if held.by_class else (0, target_s)
         if not state.waiting and not state.prompts:
             self._starved_steps = 0
-            return StepLimits(held.max_running, most, reason="load")
+            return StepLimits(held.max_running, most, reason="load", skipped=skipped)
+        if skipped:
+            left = state.decodes - skipped
+            kv = state.decode_kv_tokens * left // state.decodes
+            state = replace(state, decodes=left, decode_kv_tokens=kv)
         for_decodes = engine.decode_tokens(state.decodes + state.ready, state.drafts)
         free = max(most - for_decodes, 0)
-        target_s = self._target_s(state, held)
         chunk = free
         if target_s is not None and held.model is not None and state.decodes:
             chunk = self._chunk(state, held.model, target_s, free)
@@ -118,17 +127,46 @@ class Limiter:
             longest_always=self._long_chunks is not None and longest < chunk + one,
             decodes_first=held.target_s is not None or bool(held.by_class),
             counts_loads=True,
+            skipped=skipped,
         )
 
     def _target_s(self, state: EngineState, held: BatchLimits) -> float | None:
         """What the step may take; the least of the classes that decode in it."""
         full = state.waiting > max(FULL * held.counted_waiting, FEW_WAITING)
         if held.by_class:
-            there = [held.by_class[k] for k in state.classes if k < len(held.by_class)]
+            counted = zip(held.by_class, state.by_class, strict=False)
+            there = [one for one, n in counted if n]
             each = [one.target_full_s if full else one.target_s for one in there]
             bounded = [s for s in each if s > 0]
             return min(bounded, default=None)
         return held.target_full_s if full else held.target_s
+
+    def _skipped(
+        self, state: EngineState, held: BatchLimits, target_s: float | None
+    ) -> tuple[int, float | None]:
+        """Decodes promised no time between tokens that a step skips, and what it then may take.
+
+        The law does not count on this: its target is beyond D where all decodes together are late.
+        None is skipped if that could preempt others: vLLM preempts among those that it sees.
+        """
+        engine, model, decodes = self._engine, held.model, state.decodes
+        if target_s is None or model is None or engine.tokens_per_decode > 1:
+            return 0, target_s
+        there = [(one.inside_s, n) for one, n in zip(held.by_class, state.by_class, strict=False)]
+        loose = sum(n for inside_s, n in there if not inside_s)
+        new = decodes * engine.block_tokens + sum(left for left, _ in state.prompts)
+        if not loose or state.kv_used_tokens + new > engine.kv_tokens:
+            return 0, target_s
+        limit_s = min(target_s, *(inside_s for inside_s, n in there if inside_s and n))
+        room_s = limit_s / max(self.speed.value, 1.0) - model.c0
+        decodes_s = model.c1 * decodes + model.c2 * state.decode_kv_tokens
+        most = loose - math.ceil(loose / MOST_SKIPS)
+        if decodes_s * (decodes - most) / decodes > PROMPTS_SHARE * room_s:
+            return 0, target_s
+        if state.prompts or (state.waiting and state.outranks()):
+            room_s *= 1 - PROMPTS_SHARE
+        over = math.ceil(decodes * (1 - room_s / max(decodes_s, 1e-9)))
+        return min(max(over, 0), most), limit_s
 
     def _chunk(self, state: EngineState, model: StepModel, target_s: float, most: int) -> int:
         """Prompt tokens that end the step by its target, from 0 to ``most``."""

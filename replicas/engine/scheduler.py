@@ -98,6 +98,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._last_output_s = 0.0
         self._was_busy = self._resetting = False
         self._order: list[Request] | None = None  # of the running ones, while they are moved
+        self._skipped: set[Request] = set()  # while vLLM schedules a step without them
         self._aside = self._step_aside(None, settings.batching)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
@@ -136,12 +137,15 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def _note_scheduled(self, scheduled: SchedulerOutput) -> None:
         before, self._order = self._order, None
+        skipped, self._skipped = self._skipped, set()
+        self.running.extend(skipped)
         as_they_stood(self.running, before)
         known = Scheduled.of(scheduled, self.now_s())
         self._scheduled.append(known)
-        self._counts.scheduled(known, self.requests)
+        self._counts.scheduled(known, self.requests, skipped)
         if self._classes.on:
-            self._classes.scheduled(scheduled.num_scheduled_tokens, self._counts.prefilling)
+            ids = [*scheduled.num_scheduled_tokens, *(r.request_id for r in skipped)]
+            self._classes.scheduled(ids, self._counts.prefilling)
         if self._reader.prefixes.only or self.connector is not None:
             self._note_found(scheduled)
         if not self.governor.enforced:
@@ -299,7 +303,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             prompts,
             loading,
             to_load,
-            self._classes.decoding,
+            self._classes.decodes,
             ready,
             self._reader.outranks,
         )
@@ -331,6 +335,17 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._chunks.limit(limits.longest_chunk_tokens, always=limits.longest_always)
         if limits.decodes_first:
             self._order = decodes_first(self.running, self._counts.prefilling)
+        if limits.skipped:
+            self._skip(limits.skipped)
+
+    def _skip(self, n: int) -> None:
+        """Hide n decodes from vLLM while it schedules a step; each keeps its slot and its KV."""
+        if self._order is None:
+            self._order = list(self.running)
+        out = self._classes.skip(self.running, self._counts.prefilling, n)
+        setattr(self, self._cap_name, max(getattr(self, self._cap_name) - len(out), 1))
+        self._skipped = out
+        self.running[:] = [r for r in self.running if r not in out]
 
     def _measure(self, done: SchedulerOutput) -> None:
         now_s = self.now_s()

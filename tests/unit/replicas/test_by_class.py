@@ -1,6 +1,7 @@
 """What each request is promised."""
 
 import math
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,13 @@ from tests.builders import sample
 GOLD, SILVER, DEFAULT = RequestSlo(0.05, 99, 2.0), RequestSlo(0.1), RequestSlo(ttft_s=9.0)
 
 
+class Request(SimpleNamespace):
+    __hash__ = object.__hash__  # as vLLM's
+
+
 def request(req_id: str, slo: RequestSlo | None = None) -> Any:
     told = None if slo is None else {KEY: slo.to_wire(), "other": 1}
-    return SimpleNamespace(request_id=req_id, sampling_params=SimpleNamespace(extra_args=told))
+    return Request(request_id=req_id, sampling_params=SimpleNamespace(extra_args=told))
 
 
 def filled() -> ByClass:
@@ -54,9 +59,25 @@ def test_tokens_are_late_by_the_promise_of_their_class() -> None:
 def test_the_classes_that_decode_next_are_those_of_the_last_step_without_its_prompts() -> None:
     one = filled()
     one.scheduled("abd", [request("b")])
-    assert one.decoding == [1]
+    assert one.decodes == [0, 2, 0]
     one.scheduled("abc", [])
-    assert one.decoding == [0, 1, 2]
+    assert one.decodes == [1, 1, 1]
+
+
+def test_those_without_a_time_between_tokens_are_skipped_in_turn() -> None:
+    one = ByClass(RequestSlo(), on=True)
+    strict, loose = request("s", GOLD), [request(f"l{k}") for k in range(7)]
+    running = [loose[0], strict, *loose[1:]]
+    for each in running:
+        one.come(each)
+    prompts, decoded = loose[6:], Counter()
+    for _ in range(12):
+        out = one.skip(running, prompts, 4)
+        assert len(out) == 4
+        assert out <= set(loose[:6])
+        decoded.update(r.request_id for r in running if r not in out and r not in prompts)
+    assert decoded == {"s": 12, **{f"l{k}": 4 for k in range(6)}}
+    assert one.skip(running, prompts, 100) == set(loose[:6])
 
 
 def test_a_request_that_is_done_counts_in_steps_under_way_and_is_forgotten() -> None:

@@ -1,5 +1,6 @@
 """Limits of a step, by the limits that hold: its chunk, who starts, how prompts share it."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.models.step_time import StepModel
 from controller.records import BatchLimits, ClassTarget, EngineState, Reserve, StepLimits
-from replicas.engine.limiter import STARVED_STEPS, Limiter, PromptSplit, long_chunks
+from replicas.engine.limiter import MOST_SKIPS, STARVED_STEPS, Limiter, PromptSplit, long_chunks
 from tests.builders import engine, limits
 
 # 20 ms, 0.2 ms a decode, 0.1 us a token of KV, 0.1 ms a prompt token.
@@ -128,15 +129,55 @@ def test_where_decodes_alone_are_late_in_a_slow_phase_the_chunk_is_as_usual() ->
 
 
 def test_the_step_takes_the_least_of_the_classes_that_decode_in_it() -> None:
-    by = held(50, by_class=(ClassTarget(0.0, 0.0), ClassTarget(0.04, 0.04), ClassTarget(0.1, 0.1)))
+    at_most = [ClassTarget(s, s, s) for s in (0.0, 0.04, 0.1)]
     state = holding(20, prompts=[(9000, 0)])
-    budgets = {
-        classes: ask(limiter(), replace(state, classes=classes), by).token_budget
-        for classes in ((0,), (1,), (2,), (0, 1, 2), (0, 2), (7,))
-    }
-    assert budgets[1,] == budgets[0, 1, 2] == ask(limiter(), state, held(40)).token_budget
-    assert budgets[2,] == budgets[0, 2] == ask(limiter(), state, held(100)).token_budget
-    assert budgets[0,] == budgets[7,] == 2048
+
+    def budget(*counts: int) -> int:
+        return ask(limiter(), replace(state, by_class=counts), by).token_budget
+
+    by = held(50, by_class=tuple(at_most))
+    strict, silver = (ask(limiter(), state, held(ms)).token_budget for ms in (40, 100))
+    assert budget(0, 20) == budget(0, 5, 15) == strict
+    assert budget(0, 0, 20) == silver
+    assert budget(20) == budget(0, 0, 0, 20) == 2048
+
+
+STRICT = held(200, by_class=(ClassTarget(0.0, 0.0), ClassTarget(0.2, 0.2, 0.05)))
+
+
+@given(
+    loose=st.integers(0, 400),
+    strict=st.integers(0, 60),
+    waiting=st.integers(0, 3),
+    speed=st.floats(0.8, 2.0),
+)
+def test_decodes_without_a_promise_are_skipped_so_that_others_are_in_time(
+    loose, strict, waiting, speed
+):
+    one, both = limiter(), loose + strict
+    one.speed.value = speed
+    state = holding(both, by_class=(loose, strict), waiting=waiting, prompts=[(200, 0)])
+    step = ask(one, state, STRICT)
+    left = both - step.skipped
+    # One in 20 has its turn, and nothing is skipped in vain or where all have the same promise.
+    assert 0 <= step.skipped <= loose - loose / MOST_SKIPS
+    if not strict:
+        assert not step.skipped
+    took_s = MODEL.predict_s(left, 300 * left, step.token_budget - left, 0)
+    if step.skipped:
+        assert speed * took_s <= 0.05 * (1 + 1e-3)
+        with_one_s = MODEL.predict_s(left + 1, 300 * (left + 1), 0, 0)
+        for_decodes_s = 0.02 + (0.05 / max(speed, 1.0) - 0.02) / 2
+        assert with_one_s > for_decodes_s or step.skipped == loose - math.ceil(loose / MOST_SKIPS)
+
+
+def test_none_is_skipped_where_vllm_would_preempt_among_those_that_it_sees() -> None:
+    state = holding(300, by_class=(290, 10))
+    assert ask(limiter(), replace(state, waiting=1), STRICT).skipped > 0
+    full = limiter(kv_tokens=state.kv_used_tokens + 100)
+    assert not ask(full, replace(state, waiting=1), STRICT).skipped
+    drafting = limiter(tokens_per_decode=2)  # drafts of a skipped request would be stale
+    assert not ask(drafting, replace(state, waiting=1), STRICT).skipped
 
 
 def test_drafts_and_decodes_take_their_tokens_of_the_budget_first() -> None:

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 from benchmarks.contests.by_class import attained, spread_over
 from benchmarks.contests.scenarios import CLASSES
+from controller.classes import parse_classes
 from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
 from simulator.virtual.plan import engine_of, parse_policy
 from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
 from simulator.workloads.traffic import draw_traffic
 
 PROFILE = load_profile("paper-fig3")
@@ -46,3 +48,16 @@ def test_of_those_without_a_bound_alone_no_step_is_cut_short():
     assert all(o.finished_s for o in trace.outcomes)
     assert max(s.duration_s for s in trace.steps) > 0.1
     assert attained(trace, "batch", batch).frac == 1.0
+
+
+def test_decodes_without_a_bound_are_skipped_for_strict_ones_and_all_end():
+    classes = parse_classes({"strict": {"itl_ms": 50}, "batch": {"priority": 1, "default": True}})
+    requests = [Request(0.0, 100, 300, priority=1, service="batch") for _ in range(160)]
+    requests += [Request(10 + k, 200, 60, service="strict") for k in range(12)]
+    plan = parse_policy("adaptive", Sla(), engine_of(PROFILE))
+    trace = replay(requests, plan, Ground(PROFILE, classes=classes), drain=True)
+    assert all(o.finished_s for o in trace.outcomes)
+    strict = trace.gaps.length_s[trace.gaps.request >= 160]
+    assert (strict <= 0.05 * 1.001).mean() >= 0.98
+    assert max(o.first_token_s - o.request.arrival_s for o in trace.outcomes[160:]) < 1.0
+    assert trace.gaps.length_s.max() < 1.0  # none of the others stalls
