@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from vllm.v1.request import Request, RequestStatus
 
-from controller.models.arrays import Floats
+from controller.models.arrays import Floats, Ints
 from replicas.engine.load_slots import loads_by_request, take_slots
 from replicas.engine.prefix_sharing import PrefixSharing
 from replicas.engine.request_facts import remotely_prefilled
@@ -15,7 +15,7 @@ from replicas.engine.start_order import LOADING, blocked, may_start, passed_over
 from replicas.engine.vllm_queues import skipped_requests
 
 GROUPS = 64  # of alike requests, at most, in a report
-QUEUED = 64  # waiting requests that a report tells of
+QUEUED = 64  # waiting requests that a report tells of, each of some ten blocks
 
 
 class BatchReader:
@@ -24,6 +24,8 @@ class BatchReader:
     Attributes:
         counts_loads: each KV transfer that begins in the step to come takes a slot of it.
         prefixes: which KV blocks they share.
+        found: of the first that waited at the last ``tables``, tokens in the prefix cache, as
+            ``PrefixSharing.found`` has them, by id.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -42,6 +44,7 @@ class BatchReader:
         if loads:
             take_slots(scheduler)
         self.counts_loads = False
+        self.found: dict[str, tuple[int, int]] = {}
         self._loading_ids: set[str] = set()
 
     def loads(self, running: Sequence[Request]) -> tuple[int, int, int]:
@@ -81,36 +84,28 @@ class BatchReader:
         waiting = [r for one in ids if (r := known.get(one)) and r.status in LOADING]
         return waiting, sum(not blocked(r, loaded) for r in waiting)
 
-    def batch_table(self, running: Sequence[Request]) -> Floats:
-        """The running requests, and those that load, as of ``ReplicaReport.batch_table``."""
+    def tables(self, running: Sequence[Request]) -> tuple[Floats, Floats, Ints]:
+        """The batch and the first that may start, as of ``ReplicaReport.batch_table``.
+
+        Of the batch: the running requests, and those that load. With it, how many tokens each of
+        the running ones has generated, shape (n,).
+        """
         here = list(running)
         if self._loading_ids:
             known = self._scheduler.requests
             here += [known[one] for one in self._loading_ids if one in known]
-        if not here:
-            return np.zeros((0, 4))
-        tokens = np.array([r.num_tokens for r in here], dtype=float)
+        held, age, left = _columns(here)
+        generated = age[: len(running)]
         if self.prefixes.enabled:  # a prefix that several share counts once, beside them
-            tokens -= np.array(self.prefixes.shared(here), dtype=float)
-        age = np.array([r.num_output_tokens for r in here], dtype=float)
-        left = np.array([r.max_tokens for r in here], dtype=float) - age
-        return grouped(np.column_stack([tokens + self._block_size, age, left]))
-
-    def queue_table(self) -> Floats:
-        """The first that may start, as of ``ReplicaReport.queue_table``."""
+            held -= np.array(self.prefixes.shared(here), dtype=np.int64)
+        batch = grouped(held + self._block_size, age, left)
         first = list(islice(self._may_start(), QUEUED))
-        if not first:
-            return np.zeros((0, 4))
-        memory = [self._memory(r) + self._block_size for r in first]
-        age = [r.num_output_tokens for r in first]
-        left = [r.max_tokens - r.num_output_tokens for r in first]
-        return grouped(np.column_stack([memory, age, left]).astype(float), most=16)
-
-    def _memory(self, request: Request) -> int:
-        """Tokens of KV memory that a request takes at its start."""
+        held, age, left = _columns(first)
+        self.found = {}
         if self.prefixes.enabled:
-            return int(request.num_tokens - self.prefixes.found(request)[1])
-        return int(request.num_tokens)
+            self.found = {r.request_id: self.prefixes.found(r) for r in first}
+            held -= np.array([there for _, there in self.found.values()], dtype=np.int64)
+        return batch, grouped(held + self._block_size, age, left, most=16), generated
 
     def first_waiting(self, n: int, prefilling: Sequence[Request]) -> Iterator[tuple[int, int]]:
         """Tokens to compute and tokens of memory of the first that may start, with a block each.
@@ -153,12 +148,19 @@ class BatchReader:
         return (r for r in first if r.request_id not in known) if known else first
 
 
-def grouped(each: Floats, most: int = GROUPS) -> Floats:
-    """Requests (held, age, left; shape (n, 3)) in groups of alike ones, shape (groups, 4).
+def _columns(requests: Sequence[Request]) -> tuple[Ints, Ints, Ints]:
+    """Tokens of each, how many of them it generated, and how many are left to it; shape (n,)."""
+    tokens = np.array([r.num_tokens for r in requests], dtype=np.int64)
+    age = tokens - np.array([r.num_prompt_tokens for r in requests], dtype=np.int64)
+    return tokens, age, np.array([r.max_tokens for r in requests], dtype=np.int64) - age
+
+
+def grouped(held: Ints, age: Ints, left: Ints, most: int = GROUPS) -> Floats:
+    """Requests, each of shape (n,), in groups of alike ones, shape (groups, 4).
 
     A group has the means of its requests, and the least that any of them has left.
     """
-    n = len(each)
+    each, n = np.column_stack([held, age, left]).astype(float), len(held)
     if n <= most:
         return np.column_stack([each, np.ones(n)])
     order = np.lexsort((each[:, 1], np.log2(np.maximum(each[:, 2], 1)).astype(int)))

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreOutputs
@@ -258,7 +257,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         load = self._autoscaled.load(self.running, all_waiting(self), now_s)
         return (
             to_wire(report)
-            | prompt_backlog(self, self._reader.prefixes)
+            | prompt_backlog(self, self._reader.found)
             | {"role": self._role.held, "autoscaled": load and to_wire(load)}
         )
 
@@ -315,8 +314,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         return self._kv_blocks - self._block_pool.get_num_free_blocks()
 
     def _tables(self) -> tuple[Floats, Floats, Ints]:
-        generated = np.array([r.num_output_tokens for r in self.running], dtype=np.int64)
-        return self._reader.batch_table(self.running), self._reader.queue_table(), generated
+        return self._reader.tables(self.running)
 
     def _waiting(self, n: int) -> Iterable[tuple[int, int]]:
         return self._reader.first_waiting(n, self._counts.prefilling)

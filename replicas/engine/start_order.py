@@ -3,18 +3,16 @@
 Those of both queues (``vllm_queues``), without any that something of its own keeps from starting.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request, RequestStatus
 
-from replicas.engine.prefix_sharing import PrefixSharing
 from replicas.engine.request_facts import remotely_prefilled
 from replicas.engine.vllm_queues import all_waiting, in_order
 
-LOOKED_UP = 64  # waiting requests, of each some ten blocks
 # Of those that hold KV memory: it loads, or has been loaded and found no slot yet, the last one
 # after a preemption.
 LOADING = (
@@ -45,12 +43,15 @@ def paused(scheduler: Any) -> bool:
     return bool(scheduler.pause_state != PauseState.UNPAUSED)
 
 
-def prompt_backlog(scheduler: Any, prefixes: PrefixSharing) -> dict[str, int]:
+def prompt_backlog(scheduler: Any, found: Mapping[str, tuple[int, int]]) -> dict[str, int]:
     """What is yet to be computed before all requests here decode, and the KV memory it takes.
 
     In tokens, by their names in a report. Of a request that was preempted, what it had generated is
     computed again, too. What another engine has computed is no part of it. What the prefix cache
-    holds of the first ``LOOKED_UP`` is not computed, and of those after them the same share.
+    holds of the first that wait is not computed, and of those after them the same share.
+
+    Args:
+        found: as of ``BatchReader``.
     """
     left = [
         (r, r.num_tokens - r.num_computed_tokens)
@@ -59,10 +60,14 @@ def prompt_backlog(scheduler: Any, prefixes: PrefixSharing) -> dict[str, int]:
     ]
     waiting = max(sum(tokens for _, tokens in left), 0)
     new = waiting
-    if prefixes.enabled and waiting:
-        looked_up = [(r, tokens) for r, tokens in left[:LOOKED_UP] if not r.num_computed_tokens]
-        found = sum(prefixes.found(r)[0] for r, _ in looked_up)
-        new -= round(waiting * found / sum(tokens for _, tokens in looked_up)) if found else 0
+    if found and waiting:
+        first = [
+            (found[r.request_id][0], n)
+            for r, n in left
+            if r.request_id in found and not r.num_computed_tokens
+        ]
+        cached = sum(tokens for tokens, _ in first)
+        new -= round(waiting * cached / sum(n for _, n in first)) if cached else 0
     unfinished = (r.num_prompt_tokens - r.num_computed_tokens for r in scheduler.running)
     running = sum(tokens for tokens in unfinished if tokens > 0)
     return {"prompt_backlog_tokens": new + running, "kv_backlog_tokens": waiting + running}

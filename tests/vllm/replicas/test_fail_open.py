@@ -154,7 +154,7 @@ def test_the_last_limits_hold_for_a_lease_then_vllms_own(tiny_llama, monkeypatch
 def test_a_report_that_fails_leaves_the_limits_that_came(tiny_llama, monkeypatch):
     rig = Rig.led(tiny_llama, {"policy": "adaptive"}, fails_open=True)
     with monkeypatch.context() as spoilt:
-        spoil(rig, spoilt, "_reader.batch_table")
+        spoil(rig, spoilt, "_reader.tables")
         with pytest.raises(ZeroDivisionError):
             rig.exchange(limits(4, reserve=Reserve()))
     rig.add_all(10, prompt=20, output=5)

@@ -4,7 +4,7 @@ import pytest
 from vllm.lora.request import LoRARequest
 from vllm.v1.request import Request, RequestStatus
 
-from replicas.engine import start_order
+from replicas.engine import batch_reader
 from replicas.engine.start_order import may_start
 from replicas.engine.vllm_queues import all_waiting, second_queue
 from tests.vllm.harness import BLOCK, SKIPS_APART, Rig
@@ -136,7 +136,7 @@ def test_an_aborted_request_is_forgotten(tiny_llama, when):
 def test_of_a_backlog_the_share_of_the_first_looked_up_is_taken_to_be_cached(
     tiny_llama, monkeypatch
 ):
-    monkeypatch.setattr(start_order, "LOOKED_UP", 2)
+    monkeypatch.setattr(batch_reader, "QUEUED", 2)
     rig = rig_of(tiny_llama, enable_prefix_caching=True, max_num_seqs=8)
     prefix = [5] * (4 * BLOCK)
     rig.add("first", prompt=[*prefix, 6], output=1)
@@ -149,6 +149,5 @@ def test_of_a_backlog_the_share_of_the_first_looked_up_is_taken_to_be_cached(
     ):
         rig.add(name, prompt=prompt, output=5)
     # Of a and b a quarter is there; of all four it is 12 blocks of 32.
-    backlog = start_order.prompt_backlog(rig.scheduler, rig.scheduler._reader.prefixes)
-    whole = 4 * 8 * BLOCK
-    assert backlog == {"prompt_backlog_tokens": whole * 3 // 4, "kv_backlog_tokens": whole}
+    report, whole = rig.exchange(), 4 * 8 * BLOCK
+    assert (report.prompt_backlog_tokens, report.kv_backlog_tokens) == (whole * 3 // 4, whole)
