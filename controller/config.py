@@ -4,7 +4,8 @@ Every default stands here once, with its reason.
 """
 
 import warnings
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -27,9 +28,22 @@ STALL_ITLS = 20  # so many times itl_ms: a gap that no percentile shows, and eve
 
 
 class Block(BaseModel):
-    """A configuration block in which a key nobody knows is an error."""
+    """A configuration block in which a key nobody knows is an error.
+
+    Attributes:
+        removed: keys of the release before, and what holds now; an error of their own.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    removed: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_removed_keys(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and (gone := given.keys() & cls.removed.keys()):
+            said = (f"{key} was removed: {cls.removed[key]}" for key in sorted(gone))
+            raise ValueError("; ".join(said))
+        return given
 
     @field_validator("*", mode="before")
     @classmethod
@@ -111,6 +125,14 @@ class Bounds(Block):
 class PaperOptions(Block):
     """Constants of arXiv 2503.05248. The paper prints none of alpha, delta, epsilon_D."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "l0_period_s": "L0 is computed anew every 10 s",
+        "live_factor": "`live` fills 0.95 of the KV blocks",
+        "chunk_min": "the token budget is 64 tokens at least",
+        "chunk_alpha": "for the token budget alpha is 64 tokens",
+        "chunk_delta": "for the token budget delta is 16 tokens",
+    }
+
     memory: Literal["linear", "exact", "live"] = Field(
         "linear", description="linear: eq. 14; exact: eq. 12; live: the authors' published code"
     )
@@ -118,8 +140,6 @@ class PaperOptions(Block):
         "printed",
         description="L0 of eq. 14: as printed, or theta*s*sqrt(b) with per-request deviation s",
     )
-    l0_period_s: float = Field(10.0, gt=0, description="how often L0 is computed anew")
-    live_factor: float = Field(0.95, gt=0, le=1, description="share of KV blocks `live` fills")
     units: Literal["tokens", "blocks"] = Field(
         "tokens", description="lengths and eta in tokens, or in whole KV blocks"
     )
@@ -129,9 +149,6 @@ class PaperOptions(Block):
     size_chunk: bool = Field(
         False, description="PD fusion: Algorithm 2 sizes the token budget, not the batch"
     )
-    chunk_min: int = Field(64, ge=1, description="B_min of the token budget, tokens")
-    chunk_alpha: int = Field(64, ge=1, description="alpha in tokens, for the token budget")
-    chunk_delta: int = Field(16, ge=0, description="delta in tokens, for the token budget")
 
 
 class StaticOptions(Block):

@@ -24,12 +24,17 @@ from controller.models.lengths import LengthMoments
 from controller.policies.base import Decision, Memory, Seen
 from controller.records import EngineLimits, Reason, ReplicaReport
 
+L0_PERIOD_S = 10.0  # how often L0 is computed anew
+LIVE_FACTOR = 0.95  # of the KV blocks, as in the authors' code
+# PD fusion: B_min, alpha and delta of the token budget, tokens.
+CHUNK_MIN, CHUNK_ALPHA, CHUNK_DELTA = 64, 64, 16
+
 
 class MemoryBatching:
     """Algorithm 1: the batch that KV memory holds, for one replica.
 
     Args:
-        options: which of the three forms, how often L0 is computed anew, tokens or blocks.
+        options: which of the three forms, and tokens or blocks.
         epsilon_m: the accepted probability that memory overflows.
         b_max: B_max, requests; also b_0.
 
@@ -62,7 +67,7 @@ class MemoryBatching:
             used = report.kv_used_tokens / unit
             if not used or not report.running:
                 return self.b
-            return memory.published_batch(eta, used, report.running, self._options.live_factor)
+            return memory.published_batch(eta, used, report.running, LIVE_FACTOR)
         if not lengths.mean_total:
             return self.b
         # In blocks, a request's last block is half empty on average.
@@ -70,11 +75,10 @@ class MemoryBatching:
         variance = lengths.variance_total / unit**2
         if self._options.memory == "exact":
             return memory.exact_batch(eta, mean, variance, self._theta)
-        period_s = self._options.l0_period_s
         due_s = self.l0_due_s  # by the clock of another controller it may be hours away
-        if self.l0 is None or not now_s < due_s <= now_s + period_s:  # line 1, periodically
+        if self.l0 is None or not now_s < due_s <= now_s + L0_PERIOD_S:  # line 1, periodically
             self.l0 = self._buffer(eta, mean, variance)
-            self.l0_due_s = now_s + period_s
+            self.l0_due_s = now_s + L0_PERIOD_S
         return memory.linear_batch(eta, self.l0, mean)
 
     def _buffer(self, eta: float, mean: float, variance: float) -> float:
@@ -150,10 +154,10 @@ class _Replica:
             self._sla = SlaBatching(
                 d_sla_s=d_sla_s,
                 epsilon_d_s=options.epsilon_d_ms / 1000,
-                b_min=options.chunk_min if chunk else self._b_min,
+                b_min=CHUNK_MIN if chunk else self._b_min,
                 b_max=engine.max_num_batched_tokens if chunk else b_max,
-                alpha=options.chunk_alpha if chunk else options.alpha,
-                delta=options.chunk_delta if chunk else options.delta,
+                alpha=CHUNK_ALPHA if chunk else options.alpha,
+                delta=CHUNK_DELTA if chunk else options.delta,
             )
         # Until something was measured, the SLA's answer is the top of its search space.
         self._sla_answer = engine.max_num_batched_tokens if options.size_chunk else b_max

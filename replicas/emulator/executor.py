@@ -78,7 +78,7 @@ class EmulatedExecutor(Executor):
             raise ConfigError(["additional_config.brimful.emulate: required key is missing"])
         self._settings: EmulateSettings = settings
         self._times = DisturbedSteps(
-            load_profile(settings.profile), settings.all_disturbances, settings.seed
+            load_profile(settings.profile), settings.disturbances, settings.seed
         )
         self._random = Random(settings.seed)
         self._vocabulary = range(FIRST_WORD, self.model_config.get_vocab_size())

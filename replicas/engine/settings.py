@@ -1,10 +1,10 @@
 """What an engine is told about Brimful: ``additional_config["brimful"]`` of its configuration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from controller.classes import (
     AdmissionConfig,
@@ -30,27 +30,17 @@ PdRole = Literal["prefill", "decode"]
 class EmulateSettings(Block):
     """An accelerator that is only emulated (``replicas.emulator.executor``)."""
 
+    removed: ClassVar[Mapping[str, str]] = {"noise_cv": "it stands in disturbances"}
+
     profile: str = Field(description="step-time profile: a name, or FILE[:NAME]")
     kv_tokens: int | None = Field(None, gt=0, description="KV memory; None: the profile's")
     time_scale: float = Field(
         1.0, gt=0, description="steps and SLA take this many times as long: for bigger fleets"
     )
-    noise_cv: float = Field(0.0, ge=0, description="coefficient of variation of step times")
     disturbances: Disturbances = Field(Disturbances(), description="what disturbs steps")
     seed: int = Field(0, ge=0, description="of disturbances and tokens")
     slow_replicas: int = Field(0, ge=0, description="so many of the replicas are slower")
     slow_factor: float = Field(2.0, ge=1, description="their steps take this many times as long")
-
-    @model_validator(mode="after")
-    def _noise_once(self) -> Self:
-        if self.noise_cv and self.disturbances.noise_cv:
-            raise ValueError("noise_cv is given twice: here and in disturbances")
-        return self
-
-    @property
-    def all_disturbances(self) -> Disturbances:
-        """``disturbances`` with ``noise_cv``, wherever that is given."""
-        return replace(self.disturbances, noise_cv=self.noise_cv or self.disturbances.noise_cv)
 
 
 class EngineSettings(Block):

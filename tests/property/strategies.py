@@ -38,14 +38,11 @@ def configs(draw: st.DrawFn, policy: str) -> BatchingConfig:
         "paper": {
             "memory": draw(st.sampled_from(["linear", "exact", "live"])),
             "l0": draw(st.sampled_from(["printed", "buffer"])),
-            "l0_period_s": draw(st.floats(0.1, 10)),
             "units": draw(st.sampled_from(["tokens", "blocks"])),
             "alpha": draw(st.integers(1, 300)),
             "delta": draw(st.integers(0, 300)),
             "epsilon_d_ms": draw(st.floats(0, 50)),
             "size_chunk": draw(st.booleans()),
-            "chunk_min": draw(st.integers(1, 4096)),
-            "chunk_alpha": draw(st.integers(1, 4096)),
         },
     }
     return parse_batching(block)

@@ -140,14 +140,9 @@ def block(key: str, value: Any) -> dict[str, Any]:
         ("max_running.min", [1], [0]),
         ("max_running.max", [1], [0]),
         ("static.max_num_batched_tokens", [1], [0]),
-        ("paper.l0_period_s", [1e-9], [0]),
-        ("paper.live_factor", [1e-9, 1.0], [0, 1.001]),
         ("paper.alpha", [1], [0]),
         ("paper.delta", [0], [-1]),
         ("paper.epsilon_d_ms", [0], [-0.001]),
-        ("paper.chunk_min", [1], [0]),
-        ("paper.chunk_alpha", [1], [0]),
-        ("paper.chunk_delta", [0], [-1]),
         ("overflow_probability", [1e-9, 0.499], [0, 0.5]),
         ("exchange_hz", [1, 4], [0.999, 4.001]),
         ("lease_s", [1.5, 60], [0.999, 60.001]),
@@ -204,3 +199,11 @@ def test_delivery_by_gaps_is_taken_with_a_warning() -> None:
     with pytest.warns(FutureWarning, match=r"batching.sla.delivery: 'gaps' has no effect"):
         config = parse_batching({"sla": {"itl_ms": 50, "delivery": "gaps"}})
     assert config == parse_batching({"sla": {"itl_ms": 50}})
+
+
+def test_a_removed_key_is_refused_with_what_holds_now() -> None:
+    assert problems({"paper": {"l0_period_s": 5, "alpha": 8, "chunk_min": 9}}) == [
+        "batching.paper: {'l0_period_s': 5, 'alpha': 8, 'chunk_min': 9} is not allowed: chunk_min"
+        " was removed: the token budget is 64 tokens at least; l0_period_s was removed: L0 is"
+        " computed anew every 10 s"
+    ]

@@ -16,7 +16,7 @@ from controller.version import RELEASE, VERSION, WIRE
 
 REPO = Path(__file__).parents[3]
 SENT = ReplicaReport, BatchLimits, BatchingConfig, _Remembered
-PINNED = 1, "e8d35c12"
+PINNED = 1, "6f4817b4"
 PACKED = ROW_COLUMNS, survival.EDGES, histogram.LOWEST_S, histogram.PER_DECADE, histogram.BINS
 
 

@@ -16,14 +16,15 @@ def emulate(**keys: Any) -> EmulateSettings:
 
 def test_disturbances_are_read_and_pass_through_a_dictionary() -> None:
     said = {
+        "noise_cv": 0.1,
         "pauses": [{"share": 0.05, "mean_s": 0.03}],
         "slow": [{"share": 0.17, "factor": 2, "mean_s": 20}],
         "encoder": {"share": 0.3, "duration_s": 0.08},
         "mixed_s": 0.003,
         "graph_sizes": [1, 2, 4],
     }
-    found = emulate(disturbances=said, noise_cv=0.1)
-    assert found.all_disturbances == Disturbances(
+    found = emulate(disturbances=said)
+    assert found.disturbances == Disturbances(
         0.1,
         (Pauses(0.05, 0.03),),
         (SlowPhases(0.17, 2.0, 20.0),),
@@ -32,13 +33,6 @@ def test_disturbances_are_read_and_pass_through_a_dictionary() -> None:
         (1, 2, 4),
     )
     assert emulate(**found.model_dump()) == found
-
-
-def test_noise_may_stand_in_either_place_and_not_in_both() -> None:
-    assert emulate().all_disturbances == Disturbances()
-    assert emulate(disturbances={"noise_cv": 0.2}).all_disturbances == Disturbances(0.2)
-    with pytest.raises(ConfigError, match="noise_cv is given twice: here and in disturbances"):
-        emulate(noise_cv=0.1, disturbances={"noise_cv": 0.2})
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ def busy(decoding: int = 10, **overrides: Any) -> ReplicaReport:
         # The authors' share of memory over what a running request holds: 160 tokens each.
         ({"memory": "live"}, HOLDING, NOTHING, 118),
         ({"memory": "live", "units": "blocks"}, HOLDING, NOTHING, 118),
-        ({"memory": "live", "live_factor": 0.5}, HOLDING, NOTHING, 62),
         ({"memory": "live"}, {"kv_used_tokens": 0}, NOTHING, B_MAX),  # no memory is in use
         # A flaw: the printed buffer leaves the batch at B_max whatever the memory.
         *(({"l0": "printed"}, {"engine": engine(kv_tokens=kv)}, MIXED, B_MAX)
@@ -61,12 +60,12 @@ def test_line_4_holds_the_batch_unless_requests_both_prefill_and_decode(n_d: int
 
 
 def test_a_batch_for_which_there_is_no_memory_stays_one() -> None:
-    memory, tiny = algorithm(l0="buffer", l0_period_s=0.1), busy(engine=engine(kv_tokens=100))
-    assert [memory.batch(tiny, MIXED, float(k)) for k in range(3)] == [1, 1, 1]
+    memory, tiny = algorithm(l0="buffer"), busy(engine=engine(kv_tokens=100))
+    assert [memory.batch(tiny, MIXED, 10.0 * k) for k in range(3)] == [1, 1, 1]
 
 
 def test_line_1_is_computed_anew_once_a_period_and_the_mean_at_once() -> None:
-    memory = algorithm(l0="buffer", l0_period_s=10)
+    memory = algorithm(l0="buffer")
     longer = moments_of([(150, 150), (250, 250)])  # m = 400, the same deviation
     assert memory.batch(busy(), MIXED, 0) == 88
     assert memory.batch(busy(), longer, 9.9) == 44  # (20000 - 2323.6) / 400: old L0, new mean
@@ -74,7 +73,7 @@ def test_line_1_is_computed_anew_once_a_period_and_the_mean_at_once() -> None:
 
 
 def test_flaw_the_printed_buffer_grows_back_to_b_max_after_lengths_doubled() -> None:
-    memory = algorithm(l0="printed", l0_period_s=10)
+    memory = algorithm(l0="printed")
     longer = moments_of([(150, 150), (250, 250)])
     assert memory.batch(busy(), MIXED, 0) == B_MAX
     # Within the period: (theta sigma_S + mu_S) / m' = (2323.6 + 51200) / 400.

@@ -81,13 +81,12 @@ def test_b_min_above_the_engines_size_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("paper", "said", "known", "decision"),
+    ("said", "known", "decision"),
     [
-        # low = chunk_min 64, high = the 1000 tokens measured; the cap is memory's.
-        ({}, {"recent": recent(0.06, 50, tokens=1000)}, FIXED, Decision(100, "memory", 532)),
-        ({}, {}, FIXED, Decision(100, "memory", 2048)),  # it starts with the engine's own
+        # low = 64, high = the 1000 tokens measured; the cap is memory's.
+        ({"recent": recent(0.06, 50, tokens=1000)}, FIXED, Decision(100, "memory", 532)),
+        ({}, FIXED, Decision(100, "memory", 2048)),  # it starts with the engine's own
         (  # the tokens of running decodes are the governor's: (64 + 820) / 2
-            {},
             {
                 "engine": engine(tokens_per_decode=4),
                 "decoding": 200,
@@ -96,10 +95,9 @@ def test_b_min_above_the_engines_size_is_refused() -> None:
             pool(),
             Decision(256, "bound", 442),
         ),
-        (  # its floor: line 9 alone would put low at 200 - 1000 and the budget below 0
-            {"chunk_alpha": 1000, "chunk_min": 64},
+        (  # its floor: line 9 alone would put low at 5, and the budget at 52
             {
-                "engine": engine(max_num_batched_tokens=200),
+                "engine": engine(max_num_batched_tokens=100),
                 "decoding": 0,
                 "recent": recent(0.04, 5, tokens=5),
             },
@@ -109,18 +107,18 @@ def test_b_min_above_the_engines_size_is_refused() -> None:
     ],
 )
 def test_pd_fusion_sizes_the_token_budget_and_leaves_the_cap_to_memory(
-    paper: dict[str, Any], said: dict[str, Any], known: Pool, decision: Decision
+    said: dict[str, Any], known: Pool, decision: Decision
 ) -> None:
-    fused = policy({"size_chunk": True, **paper}, sla={"itl_ms": 50})
+    fused = policy({"size_chunk": True}, sla={"itl_ms": 50})
     assert fused.fleet(report(**said), known, 0) == decision
 
 
 def test_pd_fusion_takes_alpha_and_delta_in_tokens() -> None:
-    fused = policy({"size_chunk": True, "chunk_alpha": 200, "chunk_delta": 8}, sla={"itl_ms": 50})
+    fused = policy({"size_chunk": True}, sla={"itl_ms": 50})
     right = report(seq=1, recent=recent(0.05, 50, tokens=600))
-    assert fused.fleet(right, FIXED, 0).token_budget == 600  # 500 to 700
+    assert fused.fleet(right, FIXED, 0).token_budget == 600  # 568 to 632
     fast = report(seq=2, recent=recent(0.04, 50, tokens=600))
-    assert fused.fleet(fast, FIXED, 0.5).token_budget == 604  # 500 to 708
+    assert fused.fleet(fast, FIXED, 0.5).token_budget == 608  # 568 to 648
 
 
 def test_pd_fusion_without_an_sla_leaves_the_budget_alone() -> None:
