@@ -41,7 +41,7 @@ def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
     """B = (D - c0 - m)/(c1 + c2 K/B + c3 E[in]/E[out]): a step with its share of prefill takes D.
 
     D is the SLA less what steps take beyond the model at its percentile (``typical_itl_s``).
-    Infinite where the model charges nothing for any of them; 0 where c0 alone breaks D.
+    Infinite if the model charges nothing for any of them; 0 if c0 alone breaks D.
     """
     per_decode = model.c1 + model.c2 * lengths.mean_held
     per_request = per_decode + model.c3 * lengths.mean_computed / lengths.mean_output
@@ -61,7 +61,7 @@ def capacity_per_s(
     B = C E[out] D: C = (D - c0 - m) / (D (c3 E[in] + (c1 + c2 K/B) E[out])). Below that batch steps
     are shorter than D and the first is the smaller one, above it the second. D as in ``sla_batch``.
 
-    None where nothing finished yet, or the model explains no cost; 0 where D is out of reach.
+    None if nothing finished yet, or the model explains no cost; 0 if D is out of reach.
     """
     if not lengths.n or not lengths.output:
         return None
@@ -84,7 +84,7 @@ def capacity_error_frac(model: StepModel, lengths: LengthMoments) -> float:
     """How far off ``capacity_per_s`` may be for the requests that happened to end, share of it.
 
     The standard error of the mean work of n requests, c3 l_in + (c1 + c2 K/B) l_out each, over that
-    mean; 1 where one alone ended, as nothing is known of how they spread.
+    mean; 1 if one alone ended, as nothing is known of how they spread.
     """
     work_s = _work_s(model, lengths)
     if work_s <= 0:

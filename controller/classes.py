@@ -14,7 +14,7 @@ from controller.validation import nearest, parse, shown
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 AUTO = "auto"  # what OpenAI's clients send for: whichever the server takes
 STANDARD = "standard_only"  # Anthropic's clients, for the one that needs no commitment
-UNNAMED = "default"  # the one class where no `classes` block is given; also OpenAI's own name
+UNNAMED = "default"  # the one class if no `classes` block is given; also OpenAI's own name
 MOST_PRIORITY = 2**31 - 1
 LONGEST_TIMEOUT_S = 86_400.0
 OFF = "off"
@@ -95,7 +95,7 @@ class AdmissionConfig(Block):
     )
     longest_wait_s: float | Literal["off"] | None = Field(
         None,
-        description="who is predicted to wait longer for a first token is refused; off: nobody is,"
+        description="who is predicted to wait longer for a first token is refused; off: none is,"
         " but for a timeout of its client's own."
         " None: without classes and admission, 30 or 5 x ttft_ms where batching.sla is set",
     )
@@ -125,7 +125,7 @@ class ServiceClasses:
         """The class that ``name`` means, as a client wrote it; None: no such class.
 
         It may be an alias. OpenAI's ``auto``, and its ``default`` and Anthropic's
-        ``standard_only`` where no class has that name, are the default class.
+        ``standard_only`` if no class has that name, are the default class.
         """
         if name in self.by_name:
             return name
@@ -252,7 +252,7 @@ def parse_admission(data: Any, where: str = "admission") -> AdmissionConfig:
 
 
 def unknown_class(name: str, known: ServiceClasses) -> str:
-    """What to tell a client that names a class nobody knows."""
+    """What to tell a client that names an unknown class."""
     names = ", ".join(
         f"{name} ({', '.join(one.aliases)})" if one.aliases else name
         for name, one in known.by_name.items()

@@ -28,7 +28,7 @@ STALL_ITLS = 20  # so many times itl_ms: a gap that no percentile shows, and eve
 
 
 class Block(BaseModel):
-    """A configuration block in which a key nobody knows is an error.
+    """A configuration block in which an unknown key is an error.
 
     Attributes:
         removed: keys of the release before, and what holds now; an error of their own.
@@ -86,7 +86,7 @@ class Sla(Block):
 
     @property
     def itl_s(self) -> float | None:
-        """D_SLA in seconds; None where decode latency is not limited."""
+        """D_SLA in seconds; None if decode latency is not limited."""
         return None if self.itl_ms is None else self.itl_ms / 1000
 
     @property
@@ -176,11 +176,11 @@ class RolesOptions(Block):
     )
     direct: bool = Field(
         True,
-        description="a prompt may be computed where it is answered, if its first token is forecast"
-        " to come sooner; false: all go through a prefill engine where there is one",
+        description="the engine that decodes may compute the prompt, too, if its first token is"
+        " forecast to come sooner; false: all prompts go through a prefill engine if there is one",
     )
-    link_gbit_s: float = Field(25.0, gt=0, description="of an engine's network card, by which")
-    link_latency_ms: float = Field(1.0, ge=0, description="... a transfer's time is forecast")
+    link_gbit_s: float = Field(25.0, gt=0, description="bandwidth of a KV transfer, Gbit/s")
+    link_latency_ms: float = Field(1.0, ge=0, description="latency of a KV transfer")
 
     @field_validator("prefill", mode="before")
     @classmethod
@@ -204,9 +204,9 @@ class BatchingConfig(Block):
         None,
         gt=0,
         lt=0.5,
-        description="epsilon_M: chance that KV memory overflows, 0.02 where none is set; under"
+        description="epsilon_M: chance that KV memory overflows, 0.02 if none is set; under"
         " `adaptive` the share of requests that may be preempted, which memory kept free is steered"
-        " by (nearly equal lengths overflow at once, and have more): where none is set, as many as"
+        " by (nearly equal lengths overflow at once, and have more): if none is set, as many as"
         " pay, and under sla.itl_ms so many that they make at most a tenth of the gaps late that"
         " its percentile lets be; of short answers, that share",
     )
@@ -295,7 +295,7 @@ class BatchingConfig(Block):
         return 1 / self.exchange_hz
 
     def upper_bound(self, max_num_seqs: int) -> int:
-        """B_max: the configured bound, or the engine's start value where none is set.
+        """B_max: the configured bound, or the engine's start value if none is set.
 
         Raises:
             ConfigError: the bound, or B_min, is above what the engine was started with.

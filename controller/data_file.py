@@ -103,7 +103,7 @@ def _is_file(name: str) -> bool:
 
 
 def split_spec(spec: str) -> tuple[Path | None, str | None]:
-    """``FILE[:NAME]`` taken apart; no path where nothing of it looks like a file."""
+    """``FILE[:NAME]`` taken apart; no path if nothing of it looks like a file."""
     if _is_file(spec):
         return Path(spec), None
     file, colon, name = spec.rpartition(":")

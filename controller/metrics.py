@@ -1,4 +1,4 @@
-"""Every metric of ours: name, kind, unit, labels. Pure; whoever exports one makes it from here.
+"""Every metric of ours: name, kind, unit, labels. Pure: exporters make theirs from these.
 
 Names, units and suffixes are by Prometheus' rules. Ray puts ``ray_`` before each name, and Ray
 Serve ``application``, ``deployment`` and ``replica`` on each that a replica exports. The router and
@@ -83,7 +83,7 @@ ARRIVAL_RATE = _gauge(
     "arrival_requests_per_second", "requests/s", "Arrivals over the last ten seconds."
 )
 OUT_OF_REACH = _gauge(
-    "sla_out_of_reach", "0 or 1", "1 where no batch keeps the SLA, whatever its size."
+    "sla_out_of_reach", "0 or 1", "1 if no batch keeps the SLA, whatever its size."
 )
 SLA = _gauge("sla_seconds", "seconds", "The SLA that is configured.", "latency")
 SLA_HELD = _gauge(
@@ -100,9 +100,9 @@ SLA_TARGET = _gauge("sla_target_ratio", "0 to 1", "Share of tokens that are to b
 MODE = _gauge(
     "control_mode", "0 or 1", "1 for who decides, 0 for the rest: leased, fallback, local.", "mode"
 )
-ENFORCED = _gauge("enforced", "0 or 1", "1 where limits are applied, not only computed.")
+ENFORCED = _gauge("enforced", "0 or 1", "1 if limits are applied, not only computed.")
 REPORT_AGE = _gauge(
-    "report_age_seconds", "seconds", "Since the engine last reported; 0 where it just did."
+    "report_age_seconds", "seconds", "Since the engine last reported; 0 if it just did."
 )
 LONGEST_ITL = _gauge(
     "longest_itl_seconds", "seconds", "The longest time between tokens since the engine started."
@@ -116,10 +116,14 @@ CONFIG_REFUSED = _gauge(
     "Whether the last user_config was refused, so that what held before holds on.",
 )
 TOKENS = _counter("tokens", "tokens", "Generated tokens after a request's first.")
-LATE_TOKENS = _counter("late_tokens", "tokens", "... that came later than the SLA.")
-STALLS = _counter("stalls", "tokens", "... more than 20 times the SLA after the one before.")
+LATE_TOKENS = _counter("late_tokens", "tokens", "Tokens that came later than the SLA.")
+STALLS = _counter(
+    "stalls", "tokens", "Tokens that came more than 20 times the SLA after the token before."
+)
 FIRST_TOKENS = _counter("first_tokens", "requests", "Requests that got a first token.")
-LATE_FIRST_TOKENS = _counter("late_first_tokens", "requests", "... later than the SLA.")
+LATE_FIRST_TOKENS = _counter(
+    "late_first_tokens", "requests", "First tokens that came later than the SLA."
+)
 ITL = _counter(
     "itl_seconds_bucket", "tokens", "Tokens by the time since the one before, cumulative.", "le"
 )
@@ -131,8 +135,10 @@ BUSY = _counter("busy_seconds", "seconds", "Time in which the engine ran a step.
 OWN_ERRORS = _counter("own_errors", "errors", "Errors in Brimful's own code; the engine went on.")
 STEPS = _counter("steps", "steps", "Steps by what the waiting requests waited for.", "bound_by")
 LET_IN = _counter("let_in", "requests", "Requests that admission let in.", "class")
-STARTED = _counter("started", "requests", "... that got a first token.", "class")
-LATE = _counter("late", "requests", "... after their deadline, or never in time.", "class")
+STARTED = _counter("started", "requests", "Requests that got a first token.", "class")
+LATE = _counter(
+    "late", "requests", "Requests that got it after their deadline, or could not in time.", "class"
+)
 REFUSED = _counter("refused", "requests", "Requests that admission refused.", "class", "reason")
 QUEUED = _gauge("without_first_token", "requests", "Requests let in and without a first token.")
 WAIT_ERROR = _counter(

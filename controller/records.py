@@ -195,7 +195,7 @@ class ClassSlo:
 
 @dataclass(frozen=True, slots=True)
 class RecentSteps:
-    """Means over the steps since the last report; all 0 where there was no such step.
+    """Means over the steps since the last report; all 0 if there was no such step.
 
     Args:
         steps: steps counted that decoded at least one request.
@@ -274,7 +274,7 @@ class ReplicaReport:
         lengths_seen: ends and exposures of output lengths, as of ``exposure``, float32.
         rows: the steps since the last row that the controller has.
         batch, queue: the running requests, and the first that wait, as of ``batch_table``, float32.
-        slos: of the classes in ``rows``, where these differ in their time between tokens.
+        slos: of the classes in ``rows``, if these differ in their time between tokens.
         memory: what the policy has to remember, as it came with the limits that hold.
         generation: counts the engine's configurations: limits for another one are not applied.
         model, late_anyway: as in the limits that hold; the model once it was seen in so many
@@ -433,14 +433,14 @@ class BatchLimits:
 
     Args:
         lease_s: how long they hold on the replica's own clock after they arrived.
-        token_budget: None where the policy leaves it at the engine's start value.
+        token_budget: None if the policy leaves it at the engine's start value.
         enforce: whether they are to be applied, by the configuration; ``switches`` may say no.
-        capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
+        capacity_per_s: requests/s one replica carries inside the SLA; None if unknown.
         capacity_error_frac: how far off it may be (standard error), share of it.
         sla_out_of_reach: no batch keeps the SLA; one decode alone takes longer, or nearly.
         target_s, target_full_s: seconds that a step with prompt tokens may take; the second while
             more requests wait than ``counted_waiting``. None: as long as it takes.
-        by_class: the same by class, where classes differ.
+        by_class: the same by class, if classes differ.
         model: the replica's step-time model where the policy sizes steps by it, else the group's.
         usual_speed: steps that take up to so many times as long as by the model are noise.
         reserve: KV memory that is kept free for what runs; None: no request waits for memory.

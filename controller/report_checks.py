@@ -17,7 +17,7 @@ def check_report(report: ReplicaReport) -> None:
         ReportError: naming the first number that is negative, NaN or infinite.
     """
     wire = to_wire(report)
-    del wire["memory"], wire["slos"]  # the policy's own, and infinite where none is promised
+    del wire["memory"], wire["slos"]  # the policy's own, and infinite if none is promised
     _check_numbers(wire, "report")
     tables = ("batch", report.batch_table), ("queue", report.queue_table), ("rows", _rows(report))
     for name, table in tables:

@@ -116,7 +116,7 @@ class Split:
 
 
 def prefill_tokens_per_s(model: StepModel, budget: int, mean_prompt: float) -> float:
-    """R of one prefill engine; infinite where the model charges nothing for a step."""
+    """R of one prefill engine; infinite if the model charges nothing for a step."""
     step_s = model.c0 + model.mixed_s + _per_token_s(model, mean_prompt) * budget
     return budget / step_s if step_s > 0 else float("inf")
 
@@ -302,9 +302,9 @@ def as_prefill(batching: BatchingConfig) -> BatchingConfig:
 def keeps_itl(running: int, waiting: int, *, decodes: bool, without: bool) -> bool:
     """Whether an engine that is to compute prompts for others still keeps its ITL.
 
-    While it decodes, but not from when as many wait as run until nobody waits: under the ITL it
-    computes half as many prompts, and those who wait would be late for as long as the last answer
-    takes. That also ends late prompts of its own, whose turn comes seldom.
+    It keeps it while it decodes. Once as many requests wait as run, it gives the ITL up until none
+    waits: under the ITL it computes half as many prompts, and waiting requests would be late for
+    as long as the last answer takes. That also ends late prompts of its own, whose turn is rare.
 
     Args:
         running: requests of either kind.

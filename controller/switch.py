@@ -1,8 +1,8 @@
 """Control that is switched off and on while replicas run: which switches hold, and which is newest.
 
 The controller and every replica keep the same small table and send all of it with each exchange;
-merging two tables keeps the newest of each scope. So it does not matter in which order tables meet,
-and whoever starts anew, controller or replica, has the newest after one exchange.
+merging two tables keeps the newest of each scope. So the order in which tables meet does
+not matter, and a controller or replica that starts anew has the newest after one exchange.
 """
 
 from collections.abc import Iterable
@@ -35,8 +35,8 @@ MOST_GROUPS = 64  # whose switches are known: a group is named anew with each ch
 def merged(*tables: Iterable[Switch]) -> Switches:
     """The newest switch of each scope. The order of the tables does not matter.
 
-    Of groups, those that were switched last stay: a group's name changes with its entry, and
-    nobody can say that one which is gone will not come back.
+    The groups that were switched last stay, even if they are gone: a group's name changes with
+    its entry, and an earlier name may come back.
     """
     newest_of: dict[str | None, Switch] = {}
     for switch in (switch for table in tables for switch in table):

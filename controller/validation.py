@@ -44,7 +44,7 @@ def problems(error: ValidationError, model: type[BaseModel], where: str) -> list
 
 
 def unknown_key(place: str, key: str, allowed: Iterable[str]) -> str:
-    """The line for a key nobody knows, with the nearest valid one where there is one."""
+    """The line for an unknown key, with the nearest valid one if there is one."""
     return f"{place or 'top level'}: unknown key {shown(key)}; {nearest(key, allowed)}"
 
 
@@ -58,7 +58,7 @@ def shown(value: Any) -> str:
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """A hint for a name nobody knows: the nearest valid one, or all where none is near."""
+    """A hint for an unknown name: the nearest valid one, or all if none is near."""
     names = sorted(allowed)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:

@@ -2,7 +2,7 @@
 
 It outlives every application, so a redeployment may bring replicas of other code than its own. Its
 name holds its version: replicas of one version have one actor, those of another another, and each
-goes on being served while it is there. One that nobody reports to any more ends itself.
+goes on being served while it is there. A controller without reports ends itself.
 """
 
 import contextlib
@@ -223,7 +223,7 @@ def _switches_of_others() -> Switches:
 
 
 def kept_switches() -> Switches:
-    """Those that the cluster's store keeps; of a controller that ended, nobody else may know."""
+    """The switches in the cluster's store, which outlasts each controller."""
     try:
         kept = _internal_kv_get(KEPT, namespace=NAMESPACE)
         return tuple(from_wire(Switch, one) for one in json.loads(kept)) if kept else ()
@@ -253,7 +253,7 @@ def known_switches(others: Mapping[str, Callable[[], Any]]) -> Switches:
 
 
 def get_controller(ends_after_s: float = UNUSED_S) -> ActorHandle:
-    """The cluster's batch controller of this version; whoever asks first starts it.
+    """The cluster's batch controller of this version; the first call starts it.
 
     It takes no CPU from the replicas, outlives every application (detached), and Ray starts it
     again wherever it dies.

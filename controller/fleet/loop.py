@@ -153,7 +153,7 @@ class ControlLoop:
             usual_speed=member.fit.usual,
         )
         if base.roles is not None:
-            role: Role = "mixed"  # where nothing is enforced each does all of its requests
+            role: Role = "mixed"  # if nothing is enforced each does all of its requests
             if self._gives_roles(report.group, base):
                 role = group.roles.roles.get(report.replica_id, report.role or "mixed")
             member.limits = replace(member.limits, role=role)
@@ -188,7 +188,7 @@ class ControlLoop:
         return {m.config for group in self._groups.values() for m in group.members.values()}
 
     def _forget_gone(self, now_s: float) -> None:
-        # Over all groups: one whose application was taken down has nobody left to prune it.
+        # Over all groups: of a group whose application was taken down no replica reports.
         for name, group in list(self._groups.items()):
             for replica_id, member in list(group.members.items()):
                 if member.received_s < now_s - GONE_LEASES * self.slower * member.config.lease_s:
@@ -355,7 +355,7 @@ def _old_news(report: ReplicaReport, last: _Member, now_s: float) -> bool:
 
 
 def _held_uncapped(engine: EngineLimits, lengths: LengthMoments) -> int:
-    """Requests that run together where no cap is applied: as many as its size and memory hold."""
+    """Requests that run together if no cap is applied: as many as its size and memory hold."""
     if not (lengths.mean_held and engine.kv_tokens):  # 0: the model keeps none
         return engine.max_num_seqs
     return max(int(min(engine.max_num_seqs, engine.kv_tokens / lengths.mean_held)), 1)

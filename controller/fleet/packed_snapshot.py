@@ -1,8 +1,8 @@
-"""A snapshot that costs the controller next to nothing, for who looks once a second.
+"""A snapshot that costs the controller next to nothing, for readers once a second.
 
 Pickling a fleet's records takes a tenth of a millisecond for each replica, in which no replica gets
-its answer. So their numbers go out as flat tuples, which are made and pickled in C, and whoever
-looks makes the records of them.
+its answer. So their numbers go out as flat tuples, which are made and pickled in C, and the reader
+makes records of them.
 """
 
 from collections.abc import Iterator

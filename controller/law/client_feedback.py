@@ -36,7 +36,7 @@ class Gaps:
 
     @property
     def late_frac(self) -> float:
-        """Share of them that was late, 0 to 1; 0 where there was none."""
+        """Share of them that was late, 0 to 1; 0 if there was none."""
         return self.late / self.n if self.n else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What prompts wait for, and how many tokens they hold up, where they are computed in chunks.
+"""What prompts wait for, and how many tokens they hold up, if they are computed in chunks.
 
 Steps with prompt tokens take s: s0 for the decodes, m more because there is a prompt, and
 c3 P for the P prompt tokens that fit. A prompt of l tokens needs l / P steps where the next one
@@ -72,7 +72,7 @@ class Steps:
     """A prompt's steps by s, shape (k,), or (n, k) by prompt as well.
 
     Attributes:
-        step_s: what steps that may take s are predicted to take: less where graphs end before it.
+        step_s: what steps that may take s are predicted to take: less if graphs end before it.
         fractional, count: l / P, a fractional number of steps, and ceil(l / P).
         last_s: what the last of these takes.
         own_s, served_s: the mean of all of a prompt's steps where it is alone, and S.

@@ -34,7 +34,7 @@ class LogHistogram:
         return sum(self.counts)
 
     def percentile_s(self, percent: float) -> float | None:
-        """The duration that ``percent`` % do not pass (a bin's middle); None where empty."""
+        """The duration that ``percent`` % do not pass (a bin's middle); None if empty."""
         rank, seen = self.n * percent / 100, 0
         for index, count in enumerate(self.counts):
             seen += count
@@ -49,7 +49,7 @@ class LogHistogram:
     @property
     def longest_s(self) -> float | None:
         """The upper edge of the highest bin in use, so up to 12% above the longest duration; of
-        the last bin its nominal edge, 1,000 s. None where empty."""
+        the last bin its nominal edge, 1,000 s. None if empty."""
         used = [index for index, count in enumerate(self.counts) if count]
         return lower_edge_s(used[-1] + 1) if used else None
 

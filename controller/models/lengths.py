@@ -28,22 +28,22 @@ class LengthMoments:
 
     @property
     def mean_input(self) -> float:
-        """E[l_in], tokens; 0 where nothing finished."""
+        """E[l_in], tokens; 0 if nothing finished."""
         return self.input / self.n if self.n else 0.0
 
     @property
     def mean_output(self) -> float:
-        """E[l_out], tokens; 0 where nothing finished."""
+        """E[l_out], tokens; 0 if nothing finished."""
         return self.output / self.n if self.n else 0.0
 
     @property
     def computed_frac(self) -> float:
-        """The share of the prompts' tokens that were computed; 1 where nothing finished."""
+        """The share of the prompts' tokens that were computed; 1 if nothing finished."""
         return 1 - self.cached / self.input if self.input else 1.0
 
     @property
     def mean_computed(self) -> float:
-        """E[l_in] without what was cached, tokens; 0 where nothing finished."""
+        """E[l_in] without what was cached, tokens; 0 if nothing finished."""
         return (self.input - self.cached) / self.n if self.n else 0.0
 
     @property

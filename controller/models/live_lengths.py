@@ -54,14 +54,14 @@ class LiveLengths(LengthHistory):
 def _moments(seen: Exposure) -> tuple[float, float]:
     """E[output] and E[output^2], tokens and tokens^2.
 
-    Where few were seen they are taken to end as often per token as all do: a belief in a heavier
-    tail, which memory is safe with (``Survival``), would make answers seem a third longer here.
+    Bins that few answers reached get the mean hazard per token. The heavier tail that memory
+    is planned with (``Survival``) would make answers seem a third longer here.
     """
     widths = np.diff(AGES)
     per_token = float(seen.ended.sum() / (seen.at_risk @ widths))
     expected = -np.expm1(-per_token * widths)
     share = (seen.ended + PRIOR_REQUESTS * expected) / (seen.at_risk + PRIOR_REQUESTS)
-    # ... up to twice the age that any has reached: answers of one length are no law of decay.
+    # The mean hazard holds up to twice the greatest age seen: equal lengths have no tail.
     share[AGES[:-1] > 2 * AGES[1:][seen.at_risk > 0].max()] = 1.0
     alive = np.concatenate([[1.0], np.cumprod(1 - np.minimum(share, 1.0))])
     within = (alive[1:] + alive[:-1]) / 2 * widths

@@ -65,7 +65,7 @@ class StepModel:
 
     Args:
         sigma_s: root mean square of what the fit leaves unexplained, seconds.
-        tail_frac: D / ``StepTarget.full_load_target_s`` - 1, at least 0; 0 where that was not
+        tail_frac: D / ``StepTarget.full_load_target_s`` - 1, at least 0; 0 if that was not
             measured.
         mixed_s: what a step with any prompt token takes more, whatever their number.
         graph_tokens, eager_s: a step of more tokens than CUDA graphs were captured for is launched
@@ -126,7 +126,7 @@ def fitted_features(rows: Floats) -> Floats:
 def fit(stats: StepStats) -> StepModel | None:
     """Ridge least squares with no negative coefficient.
 
-    None where the steps seen do not tell the model: fewer than ``MIN_STEPS``, or all of about the
+    None if the steps seen do not tell the model: fewer than ``MIN_STEPS``, or all of about the
     same size, so that the fixed part cannot be told from the rest.
     """
     if stats.n < MIN_STEPS:

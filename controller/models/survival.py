@@ -172,7 +172,7 @@ class Survival:
         at_risk = seen.at_risk + PRIOR_REQUESTS
         self._seen = seen
         share = (seen.ended - PRIOR_REQUESTS * np.expm1(-believed(seen))) / at_risk
-        # One more survivor than seen, or a bin in which all ended would be the end of the world.
+        # Cap the hazard below 1, or no request could outlive the longest that was seen.
         self.share: Floats = np.minimum(share, 1 - 0.5 / at_risk)
         self.hazard = np.concatenate([[0.0], -np.log1p(-self.share).cumsum()])
         gone = int(np.searchsorted(self.hazard, -math.log(GONE)))

@@ -28,7 +28,7 @@ class Pool:
     Args:
         replicas: how many reported within the last leases.
         lengths: moments of the lengths of their finished requests.
-        model: step-time model of all their steps; None where not identified yet.
+        model: step-time model of all their steps; None if not identified yet.
         outputs: how long their requests ran, by ``survival.EDGES``.
     """
 
@@ -67,7 +67,7 @@ class Decision:
         token_budget: tokens of a step; None: as the engine was started.
         target_s, target_full_s: seconds that a step with prompt tokens may take; the second while
             more requests wait than ``counted_waiting``. None: as long as it takes.
-        by_class: the same by class, where classes differ.
+        by_class: the same by class, if classes differ.
         model: the step-time model that the targets go with.
         reserve: KV memory that is kept free for what runs; None: no request waits for memory.
         late_anyway: the share of tokens that no chunk makes late; None: nothing tells.

@@ -1,4 +1,4 @@
-"""The class of each request of an engine, where classes differ in their time between tokens.
+"""The class of each request of an engine, if classes differ in their time between tokens.
 
 A request brings its SLO along (``controller.request_slo.KEY``, written by the replica's admission
 control).

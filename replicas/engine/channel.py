@@ -130,7 +130,7 @@ async def steps(client: EngineClient, owner: str, *, on: bool) -> dict[str, list
         owner: a name that no other recorder has.
 
     Returns:
-        As ``StepRecorder.drain`` has them; None where another records, or nothing was recorded.
+        As ``StepRecorder.drain`` has them; None if another records, or nothing was recorded.
 
     Raises:
         vllm's EngineDeadError: the engine process is gone.
@@ -148,7 +148,7 @@ async def requests(client: EngineClient, owner: str, *, on: bool) -> dict[str, A
             have equal hashes.
 
     Returns:
-        As ``RequestRecorder.drain`` has them; None where another records, or nothing was recorded.
+        As ``RequestRecorder.drain`` has them; None if another records, or nothing was recorded.
 
     Raises:
         vllm's EngineDeadError: the engine process is gone.

@@ -10,7 +10,7 @@ from controller.errors import ConfigError
 from controller.validation import parse
 
 Executor = Literal["in_process", "mp", "ray"]
-# What Ray Serve LLM starts where nothing is asked for, by kind of accelerator.
+# What Ray Serve LLM starts if nothing is asked for, by kind of accelerator.
 RAY_SERVE_LLM: dict[str, Executor] = {"cpu": "mp", "gpu": "ray", "tpu": "ray"}
 # Their product is the number of worker processes; in_process has one worker.
 WORLD = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")

@@ -128,7 +128,7 @@ class Governor:
         is the last one again, as when a role is taken and left, its limits hold again.
 
         Args:
-            promised: by which tokens are late, where that is not the configuration's own.
+            promised: by which tokens are late, if that is not the configuration's own.
 
         Raises:
             ConfigError: the bounds do not fit the engine; nothing was changed.

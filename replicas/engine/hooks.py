@@ -63,7 +63,7 @@ def beside(
 
 
 def take_back(target: Any, cls: type) -> None:
-    """Give an object the methods that it would have without ``cls``, where none overrides these."""
+    """Give an object the methods that it would have without ``cls``, if none overrides these."""
     plain = super(cls, target)
     for name, method in vars(cls).items():
         if callable(method) and getattr(type(target), name) is method and hasattr(plain, name):

@@ -30,7 +30,7 @@ def kv_token_bytes(scheduler: Any) -> float:
 def kv_read_frac(vllm_config: Any, kv_bytes_per_token: float) -> float:
     """What a decode reads for a token of its context over what it reads without any.
 
-    By vLLM's own count of the bytes that a step reads; 0 where it knows too little of the model.
+    By vLLM's own count of the bytes that a step reads; 0 if it knows too little of the model.
 
     Args:
         kv_bytes_per_token: over all of the engine's workers; vLLM counts what one of them reads.

@@ -64,8 +64,8 @@ class LiveRole:
     def _counts(self, request: Request) -> bool:
         """Whether an ITL may be given up for a request that waits.
 
-        For what is loaded or waits for something of its own it would be in vain. Requests that come
-        to be answered here later have no other engine left: theirs is the ITL.
+        It would be in vain for a request whose KV is loaded or that waits for something of its own.
+        Requests that come to be answered here later keep the ITL, as no other engine is left.
         """
         assert self._before is not None
         known = remotely_decoded(request) or request.request_id in self._before

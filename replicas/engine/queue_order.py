@@ -37,12 +37,12 @@ class Demotions:
     Args:
         ttft_s: the SLA's time to first token.
         ttft_of: gives each request's own, by its id; None: it is ``ttft_s`` for all.
-        stays: whether one keeps its place and others behind it are looked at, as vLLM passes it
-            over and leaves it in this queue; None: it has another queue for such.
+        stays: whether vLLM passes a request over and leaves it in this queue, so that those behind
+            it are judged; None: this vLLM has another queue for them.
         cached: tokens of a prompt that the prefix cache holds; None: nothing is cached.
 
     Attributes:
-        ttft_s: as given; infinite: nobody is late.
+        ttft_s: as given; infinite: none is late.
         now_s: the wall clock of the step that is scheduled.
         tokens: of prompts that have started since the last late one, prefix hits included.
     """
@@ -122,10 +122,10 @@ class Lane:
     def restore(self) -> None:
         """Late ones go back to where they would be if none had stepped aside."""
         if self._late or self._next_late is not None:
-            everybody = sorted(self, key=self._order.__getitem__)
+            in_order = sorted(self, key=self._order.__getitem__)
             self._late.clear()
             self._next_late = None
-            self._keep(everybody)
+            self._keep(in_order)
 
     def reorder(self) -> None:
         """Before a step: late ones at the front step aside, and one of them may be put first."""

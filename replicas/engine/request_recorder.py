@@ -1,4 +1,4 @@
-"""Each request as it came and ended, recorded while somebody asks, and not before.
+"""Each request as it came and ended, recorded while a caller asks, and not before.
 
 A recorder stands around two methods of a scheduler for as long as it records. Numbers alone: of a
 prompt's contents a hash is kept, under a key that lasts as long as the recording and is written
@@ -24,7 +24,7 @@ class RequestRecorder:
 
     Args:
         scheduler: a ``DynamicBatchScheduler``; call every method between two steps.
-        owner: a name that nobody else has, for whom it records; hashes are made under it.
+        owner: the unique name of the caller; hashes are made under it.
         undrained_s: the recording ends by itself once it was not drained for so long.
 
     Attributes:

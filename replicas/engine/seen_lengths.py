@@ -62,7 +62,7 @@ class SeenLengths:
         """Lengths of the last requests, tokens.
 
         Args:
-            generated: output tokens so far of those that run, shape (n,); None where not known.
+            generated: output tokens so far of those that run, shape (n,); None if not known.
         """
         finished = self._finished.moments()
         if generated is None or not self.live:

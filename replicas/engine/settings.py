@@ -48,7 +48,7 @@ class EngineSettings(Block):
 
     batching: BatchingConfig = BatchingConfig()
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
-    group: str | None = Field(None, description="whose statistics are pooled; None: nobody's")
+    group: str | None = Field(None, description="whose statistics are pooled; None: none")
     role: PdRole | None = Field(None, description="its half of a request; None: it does all of it")
     classes: dict[str, ServiceClass] | None = Field(
         None, description="who is served first; None: all alike"
@@ -82,7 +82,7 @@ def parse_settings(additional_config: Any) -> EngineSettings:
     Raises:
         ConfigError: naming each wrong key of ours, its value and what is allowed.
     """
-    # vLLM also allows an object with a hash here, which then belongs to somebody else.
+    # vLLM also allows an object with a hash here, which then is another program's.
     ours = additional_config.get("brimful") if isinstance(additional_config, dict) else None
     return parse(EngineSettings, {} if ours is None else ours, PLACE)
 
@@ -103,8 +103,8 @@ class Live:
     """The blocks that may change while an engine runs, as they hold.
 
     Args:
-        classes: None where none were configured.
-        admission: None where no such block was given.
+        classes: None if none were configured.
+        admission: None if no such block was given.
     """
 
     batching: BatchingConfig

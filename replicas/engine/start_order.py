@@ -39,7 +39,7 @@ def may_start(scheduler: Any) -> Iterator[Request]:
 
 
 def paused(scheduler: Any) -> bool:
-    """Whether vLLM starts nobody, or runs nobody either: for new weights, or to sleep."""
+    """Whether vLLM starts or runs no request: for new weights, or to sleep."""
     return bool(scheduler.pause_state != PauseState.UNPAUSED)
 
 

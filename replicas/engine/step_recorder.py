@@ -1,4 +1,4 @@
-"""Each step's features and duration, recorded while somebody asks, and not before.
+"""Each step's features and duration, recorded while a caller asks, and not before.
 
 A recorder stands around two methods of a scheduler's governor for as long as it records; otherwise
 a step does nothing for it.
@@ -28,7 +28,7 @@ class StepRecorder:
 
     Args:
         scheduler: a ``DynamicBatchScheduler``; call every method between two steps.
-        owner: a name that nobody else has, for whom it records.
+        owner: the unique name of the caller.
         undrained_s: the recording ends by itself once it was not drained for so long.
 
     Attributes:

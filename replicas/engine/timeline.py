@@ -1,4 +1,4 @@
-"""Who holds which slot of the batch: recorded in the engine while somebody looks, and not before.
+"""Who holds which slot of the batch: recorded in the engine while a console looks.
 
 vLLM has no slots; a request that runs is put on the lowest row that is free, and one that waits or
 was preempted on the lowest row of those that wait. Only ``Recorder`` has a clock: it stands around
@@ -34,7 +34,7 @@ class Rows:
         self._most, self._used, self._free = most, 0, list[int]()
 
     def take(self) -> int | None:
-        """The lowest free one; None where there is none."""
+        """The lowest free one; None if there is none."""
         if self._free:
             return heappop(self._free)
         if self._used == self._most:
@@ -75,7 +75,7 @@ class Timeline:
             self._give_back(row)
 
     def state(self, request_id: str) -> State | None:
-        """The one that it is in; None where it is not known."""
+        """The one that it is in; None if it is not known."""
         known = self._open.get(request_id)
         return known and known[1]
 

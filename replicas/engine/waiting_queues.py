@@ -41,7 +41,7 @@ class _Lanes(RequestQueue):
 
     @abstractmethod
     def restore(self) -> None:
-        """Nobody steps aside any more: everybody stands where vLLM would have them."""
+        """No request steps aside any more: all stand in vLLM's order."""
 
     def add_late(self, request: Request) -> None:
         """One that has been seen to be late elsewhere."""
@@ -155,7 +155,7 @@ def step_aside(
     """Have late requests step aside as ``batching`` says; who waits already keeps its place.
 
     Args:
-        aside: what judged them so far; None: nobody stepped aside.
+        aside: what judged them so far; None: no request did.
         ttft_of: gives each request's own time to first token, by its id.
         cached: as in ``Demotions``.
     """
