@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from controller.classes import (
     AdmissionConfig,
@@ -15,7 +15,7 @@ from controller.classes import (
     parse_admission,
     parse_classes,
 )
-from controller.config import BatchingConfig, Block, parse_batching, slowed_ms
+from controller.config import BatchingConfig, Block, Sla, parse_batching, slowed_ms
 from controller.errors import ConfigError
 from controller.request_slo import differ
 from controller.validation import parse, shown
@@ -43,8 +43,14 @@ class EmulateSettings(Block):
     slow_factor: float = Field(2.0, ge=1, description="their steps take this many times as long")
 
 
+SHORT = tuple(Sla.model_fields)  # of batching.sla, for a command line: brimful.itl_ms
+
+
 class EngineSettings(Block):
-    """The block as a whole; all of it may be left out, which gives the default policy alone."""
+    """The block as a whole; all of it may be left out, which gives the default policy alone.
+
+    ``itl_ms``, ``ttft_ms`` and ``percentile`` may stand in it for those of ``batching.sla``.
+    """
 
     batching: BatchingConfig = BatchingConfig()
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
@@ -59,6 +65,18 @@ class EngineSettings(Block):
     executor: Executor | None = Field(
         None, description="where the model runs; None: as the engine was started"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or not (short := given.keys() & set(SHORT)):
+            return given
+        if given.get("batching") is not None:
+            raise ValueError(
+                f"{min(short)} beside batching is not allowed; write batching.sla.{min(short)}"
+            )
+        rest = {key: value for key, value in given.items() if key not in short}
+        return {**rest, "batching": {"sla": {key: given[key] for key in short}}}
 
     @property
     def checked(self) -> BatchingConfig:

@@ -1,4 +1,4 @@
-"""The ``emulate`` block: what disturbs an emulated accelerator."""
+"""What an engine is told: the short form of its SLA, and what disturbs an emulated accelerator."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from controller.errors import ConfigError
 from controller.validation import parse
-from replicas.engine.settings import EmulateSettings
+from replicas.engine.settings import EmulateSettings, parse_settings
 from replicas.profiles.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
 
 
@@ -60,3 +60,15 @@ def test_a_wrong_disturbance_is_told_its_place(disturbances: dict[str, Any], say
     with pytest.raises(ConfigError) as refused:
         emulate(disturbances=disturbances)
     assert any(says in problem for problem in refused.value.problems)
+
+
+def test_the_sla_may_stand_in_short() -> None:
+    short = parse_settings({"brimful": {"itl_ms": 50, "percentile": 95}})
+    assert short == parse_settings(
+        {"brimful": {"batching": {"sla": {"itl_ms": 50, "percentile": 95}}}}
+    )
+    assert short.batching.policy == "adaptive"
+    with pytest.raises(ConfigError, match=r"brimful.batching.sla.itl_ms: 0 is not allowed"):
+        parse_settings({"brimful": {"itl_ms": 0}})
+    with pytest.raises(ConfigError, match=r"itl_ms beside batching is not allowed; write batching"):
+        parse_settings({"brimful": {"itl_ms": 50, "batching": {"policy": "static"}}})
