@@ -25,13 +25,9 @@ def typical_itl_s(model: StepModel, itl_s: float) -> float:
     return itl_s / (1 + model.tail_frac)
 
 
-def step_limit_s(model: StepModel, itl_s: float, target_s: float, kv: int = 0) -> float:
-    """``target_s``, or the least that requests are served beside each other with; seconds.
-
-    Args:
-        kv: tokens of the largest of them.
-    """
-    alone_s = model.one_decode_s + model.c2 * kv
+def step_limit_s(model: StepModel, itl_s: float, target_s: float) -> float:
+    """``target_s``, or the least that requests are served beside each other with; seconds."""
+    alone_s = model.one_decode_s
     if itl_s < IN_REACH * alone_s:
         return INFEASIBLE_STEPS * alone_s
     return max(target_s, alone_s + LEAST_ROOM_FRAC * (itl_s - alone_s))

@@ -121,6 +121,9 @@ class EngineState:
         outranks: tells, at a price, whether one that runs is preempted before the first that waits.
         to_load: of those that wait first, how many need no chunk as their KV is to be loaded.
         by_class: decodes of each class; empty: all have the SLA's time.
+        itl_s: the time between tokens that each class is promised, seconds.
+        loose: decodes that are promised none, and that a step may skip.
+        hurried: whether a prompt in prefill is of a class that is promised one.
     """
 
     running: int
@@ -135,6 +138,9 @@ class EngineState:
     by_class: Sequence[int] = ()
     ready: int = 0
     outranks: Callable[[], bool] = bool
+    itl_s: Sequence[float] = ()
+    loose: int = 0
+    hurried: bool = False
 
 
 @dataclass(slots=True)

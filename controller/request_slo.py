@@ -34,11 +34,6 @@ class RequestSlo:
         """Whether a time between tokens is agreed."""
         return self.itl_s < math.inf
 
-    @property
-    def unpromised(self) -> bool:
-        """Whether no time is agreed at all."""
-        return math.isinf(self.itl_s) and math.isinf(self.ttft_s)
-
     def to_wire(self) -> dict[str, Any]:
         """As plain data, of which ``slo_of`` makes the same."""
         return {

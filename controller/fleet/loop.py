@@ -13,7 +13,7 @@ from controller.law.step_model import GUESS_STEPS, PRIOR_STEPS, Fit, guess
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel, StepStats, fit
 from controller.models.survival import Exposure
-from controller.policies.base import Decision, Pool, Seen
+from controller.policies.base import Decision, Memory, Pool, Seen
 from controller.policies.registry import POLICIES
 from controller.records import BatchLimits, EngineLimits, ReplicaReport, Role
 from controller.report_checks import check_report
@@ -116,6 +116,23 @@ class ControlLoop:
             RowHistory() if last is None or restarted else last.history,
             tail_frac=last.tail_frac if last else None,
         )
+        # What was seen while nothing was enforced was not of the policy's making.
+        off_before = last is not None and not last.report.enforced
+        memory = {} if off_before and report.enforced else report.memory
+        try:
+            member.limits = self._decide(group, member, memory, now_s, joins=last is None)
+        except Exception:
+            if last is None:
+                group.members.pop(report.replica_id, None)
+            else:
+                group.members[report.replica_id] = last
+            raise
+        return member.limits
+
+    def _decide(
+        self, group: _Group, member: _Member, memory: Memory, now_s: float, *, joins: bool
+    ) -> BatchLimits:
+        report, config, base = member.report, member.config, member.base
         member.history.add(report.rows)
         prior = _others(group, report.replica_id)
         own = prior or report.model or guess(config.sla.itl_s or UNKNOWN_STEP_S)
@@ -125,27 +142,18 @@ class ControlLoop:
         if report.model is not None and not own_fit.model.eager_s:
             # No row is beyond the CUDA graphs. Forgotten, their launch would be tried out again.
             own_fit.model = replace(own_fit.model, eager_s=report.model.eager_s)
-        joins_few = last is None and len(group.members) <= FEW
+        joins_few = joins and len(group.members) <= FEW
         if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
             self._forget_gone(now_s)
             self._pool(group, now_s)
             group.role_capacity_per_s = None
             if group.base is not None and self._gives_roles(report.group, group.base):
                 self._assign_roles(group, group.base, now_s)
-        # What was seen while nothing was enforced was not of the policy's making.
-        anew = last is not None and report.enforced and not last.report.enforced
         seen = Seen(config, report, rows, member.fit, group.pool, now_s)
-        try:
-            decision, memory = POLICIES[config.policy]({} if anew else report.memory, seen)
-        except Exception:
-            if last is None:
-                del group.members[report.replica_id]
-            else:
-                group.members[report.replica_id] = last
-            raise
+        decision, memory = POLICIES[config.policy](memory, seen)
         if decision.model is not None:
             member.tail_frac = decision.model.tail_frac
-        member.limits = replace(
+        limits = replace(
             self._limits(group, base, report, decision),
             memory=memory,
             generation=report.generation,
@@ -156,8 +164,8 @@ class ControlLoop:
             role: Role = "mixed"  # if nothing is enforced each does all of its requests
             if self._gives_roles(report.group, base):
                 role = group.roles.roles.get(report.replica_id, report.role or "mixed")
-            member.limits = replace(member.limits, role=role)
-        return member.limits
+            limits = replace(limits, role=role)
+        return limits
 
     def switch(self, *, enforce: bool, group: str | None, unix_s: float) -> Switch:
         """Switch control off or on for a group, or for all (None), those that come later too.

@@ -90,7 +90,6 @@ class Fit:
 
     Attributes:
         model: the fit, at the usual speed.
-        speed: how many times as long as that the last rows took.
         usual: a factor closer to 1 than this, or its inverse, is noise.
         stats: sums of the rows, for the group.
         counted: which rows any sum may have, shape (n,).
@@ -132,13 +131,13 @@ class Fit:
             off = np.abs(residual)
             least = max(_deviation(off[known]), LEAST_RMSE)
             trust = np.minimum(1.0, least / np.maximum(off, 1e-9))
-        self.speed = float(self.speeds[-1]) if len(table) else 1.0
-        model = StepModel.of(costs.tolist(), prior.sigma_s)
-        self.model = replace(model, graph_tokens=graph, eager_s=eager_s)
         n = float(used.sum())
         level = float(used @ self.speeds) / n if n else 1.0
         most = CLIP * max(_rmse(residual[known]), LEAST_RMSE)
         cut_s = predicted_s * np.exp(np.clip(residual, -most, most))
+        error_s = math.sqrt(float(used @ (cut_s - predicted_s) ** 2) / n) if n else prior.sigma_s
+        model = StepModel.of(costs.tolist(), error_s)
+        self.model = replace(model, graph_tokens=graph, eager_s=eager_s)
         a, b = v.T @ (v * used[:, None]), v.T @ (used * cut_s)
         tt = float(used @ (cut_s * cut_s)) * level**2
         self.stats = StepStats(tuple(a.ravel().tolist()), tuple((level * b).tolist()), n, tt)

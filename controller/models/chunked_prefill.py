@@ -111,13 +111,12 @@ class Steps:
         return wait_s
 
     def late_share(self, per_s: float, late: Callable[[Floats], Floats]) -> Floats:
-        """Late tokens in steps with prompt tokens over all tokens, each weighted as by ``late``.
+        """Late tokens in steps with prompt tokens over all tokens.
 
         Args:
             per_s: prompts/s that come, be they served or not.
             late: by how long steps are predicted to take, the share of their tokens that is late
-                because of the prompts, times the weight of each (``step_target``: sqrt(s / D)
-                beyond D); of any shape.
+                because of the prompts; of any shape.
         """
         rho, full = np.minimum(per_s * self.served_s, 1.0), late(self.step_s)
         last = self._mean_before * full + self._prompts.mean(late(self.last_s))

@@ -65,8 +65,7 @@ class StepModel:
 
     Args:
         sigma_s: root mean square of what the fit leaves unexplained, seconds.
-        tail_frac: D / ``StepTarget.full_load_target_s`` - 1, at least 0; 0 if that was not
-            measured.
+        tail_frac: D over the target of full load, less 1; at least 0, and 0 if none was found.
         mixed_s: what a step with any prompt token takes more, whatever their number.
         graph_tokens, eager_s: a step of more tokens than CUDA graphs were captured for is launched
             kernel by kernel, which takes so long at least, whatever its size; 0: it is not.

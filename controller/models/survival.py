@@ -56,7 +56,6 @@ def length_bin(tokens: int) -> int:
 _EDGES = np.array(EDGES)
 # S(x) = P(output > x) is known at x = edge - 1, where a bin begins.
 AGES = np.array([*(edge - 1 for edge in EDGES), 2 * LONGEST], dtype=float)
-_WIDTHS = np.diff(AGES)
 _SCALES = TYPICAL * 2.0 ** np.arange(-4, 5.5, 0.5)
 # By scale, its cumulated hazard over each bin, and the logarithm of the share that ends in it.
 _LAWS = np.array([SHAPE * np.diff(np.log1p(AGES / (SHAPE * scale))) for scale in _SCALES])

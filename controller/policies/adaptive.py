@@ -61,7 +61,10 @@ class _Remembered:
 
 def decide(memory: Memory, seen: Seen) -> tuple[Decision, Memory]:
     """The limits of one replica."""
-    return _Law(_Remembered(**memory), seen).decision()
+    kept, numbers = _Remembered(**memory), seen.rows.numbers
+    if len(numbers) and kept.row > numbers[-1]:  # of an engine that had the id before
+        kept = _Remembered()
+    return _Law(kept, seen).decision()
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +256,11 @@ class _Law:
             # A batch that hardly changes tells little of c0. Requests start in spite of an SLA out
             # of reach only if both models have it so.
             reach = [model for model in models if not out_of_reach(model, one.itl_s)] or models
-            limits = [(model, self._limit_s(model, one.itl_s, found.now_s)) for model in reach]
-            room = max(by_latency(model, running, newcomer, s) for model, s in limits)
+            limit_s = min(found.now_s, one.itl_s)
+            room = max(
+                by_latency(model, running, newcomer, step_limit_s(model, one.itl_s, limit_s))
+                for model in reach
+            )
             by["sla"] = min(by.get("sla", math.inf), room)
         kept_free = Reserve()
         if report.engine.kv_tokens:
@@ -272,10 +278,6 @@ class _Law:
         if not b_min < cap < b_max:
             reason, cap = "bound", min(max(cap, b_min), b_max)
         return Decision(cap, reason, reserve=kept_free)
-
-    @staticmethod
-    def _limit_s(model: StepModel, itl_s: float, target_s: float) -> float:
-        return step_limit_s(model, itl_s, min(target_s, itl_s))
 
     def _outputs(self) -> Exposure:
         """How long the replica's requests ran; while few have ended, the group's as well."""

@@ -19,13 +19,16 @@ class ByClass:
     Args:
         on: whether classes differ in their time between tokens; else nothing is kept.
         default: what a request is promised that brings nothing along.
+        may_skip: whether a step may leave decodes out. Speculative tokens would be stale when a
+            request is back, and vLLM would start an adapter in the place of a skipped one.
 
     Attributes:
         decodes: running requests of each class that decode.
+        itl_s: of each class, seconds.
     """
 
-    def __init__(self, default: RequestSlo, *, on: bool) -> None:
-        self.on = on
+    def __init__(self, default: RequestSlo, *, on: bool, may_skip: bool = True) -> None:
+        self.on, self._may_skip = on, may_skip
         self._ids = {default: 0}
         self._slos = [default]
         self._slo_id: dict[str, int] = {}  # of each request here, by its own id
@@ -33,7 +36,8 @@ class ByClass:
         self._gone: list[str] = []
         self._long_gone: list[str] = []
         self.decodes: list[int] = []
-        self._turn = 0  # of those that steps skip, the first of the next step
+        self.itl_s = [default.itl_s]
+        self._skipped: dict[str, int] = {}  # steps since the last token, by id
 
     @property
     def slos(self) -> tuple[ClassSlo, ...]:
@@ -51,6 +55,7 @@ class ByClass:
                 slo_id = self._ids.setdefault(slo, len(self._ids))
                 if slo_id == len(self._slos):
                     self._slos.append(slo)
+                    self.itl_s.append(slo.itl_s)
             self._slo_id[request.request_id] = slo_id
 
     def gone(self, req_id: str) -> None:
@@ -65,20 +70,33 @@ class ByClass:
             return None
         return lambda req_id: self._slos[self._slo_id.get(req_id, 0)].ttft_s
 
-    def itl_s(self, req_id: str) -> float:
+    def promised_s(self, req_id: str) -> float:
         """The time between tokens that a request is promised, seconds; infinite: none is."""
         return self._slos[self._slo_id.get(req_id, 0)].itl_s if self.on else math.inf
+
+    @property
+    def loose(self) -> int:
+        """Decodes that are promised no time between tokens, and that a step may skip."""
+        pairs = zip(self.itl_s, self.decodes, strict=False)
+        return sum(n for itl_s, n in pairs if itl_s == math.inf) if self._may_skip else 0
+
+    def hurried(self, prefilling: Iterable[Any]) -> bool:
+        """Whether any of these prompts is of a class that is promised one."""
+        return any(self.promised_s(r.request_id) < math.inf for r in prefilling)
 
     def scheduled(self, ids: Iterable[str], prefilling: Iterable[Any]) -> None:
         """A step with these requests is scheduled or skips them; who decodes in the next one."""
         self.decodes = self._counted(ids, (r.request_id for r in prefilling))
 
     def skip(self, running: Sequence[Any], prefilling: Collection[Any], n: int) -> set[Any]:
-        """Of the decodes that are promised no time between tokens, n that a step skips, in turn."""
-        loose = [r for r in running if self.itl_s(r.request_id) == math.inf and r not in prefilling]
-        first, here = self._turn, max(len(loose) - n, 0)
-        self._turn = (first + here) % max(len(loose), 1)
-        return set((loose[first:] + loose[:first])[here:])
+        """Of the decodes that a step may skip n, which had a token last."""
+        loose = [
+            r for r in running if self.promised_s(r.request_id) == math.inf and r not in prefilling
+        ]
+        before = self._skipped
+        loose.sort(key=lambda r: before.get(r.request_id, 0))
+        self._skipped = {r.request_id: before.get(r.request_id, 0) + 1 for r in loose[:n]}
+        return set(loose[:n])
 
     def measured(self, given: Iterable[str], prefilled: Iterable[str]) -> tuple[int, ...]:
         """Decodes of each class in a step.

@@ -44,9 +44,9 @@ PAPER = "paper"  # goes by the lengths of finished requests
 STEP, LOOP = "the limits of a step", "the local control loop"  # what fails, for a log
 LOCAL = "local"  # the group and replica of an engine that has no controller
 EMPTY = np.zeros((0, 4))
-Tables = Callable[[], tuple[Floats, Floats, Ints | None]]
-"""Gives the running requests and the first that wait, as of ``ReplicaReport.batch_table``, and how
-many tokens each of the running ones has generated."""
+Tables = Callable[[], tuple[Floats, Floats, Ints | None, tuple[ClassSlo, ...]]]
+"""Gives the running requests and the first that wait, as of ``ReplicaReport.batch_table``, how many
+tokens each of the running ones has generated, and what the classes are promised."""
 
 
 class Governor:
@@ -161,7 +161,7 @@ class Governor:
         state: EngineState,
         now_s: float,
         waiting: Waiting = lambda n: (),
-        tables: Tables = lambda: (EMPTY, EMPTY, None),
+        tables: Tables = lambda: (EMPTY, EMPTY, None, ()),
     ) -> StepLimits:
         """The limits of the step about to be scheduled.
 
@@ -378,8 +378,8 @@ class Governor:
         batch: Floats = EMPTY,
         queue: Floats = EMPTY,
         generated: Ints | None = None,
-        *,
         slos: tuple[ClassSlo, ...] = (),
+        *,
         local: bool = False,
     ) -> EngineReport:
         """All that this replica knows; starts a new window of recent steps.

@@ -112,7 +112,7 @@ class Limiter:
         free = max(most - for_decodes, 0)
         chunk = free
         if target_s is not None and held.model is not None and state.decodes:
-            chunk = self._chunk(state, held.model, target_s, free)
+            chunk = self._chunk(state, held.model, target_s, free, skipped=skipped > 0)
         one = int(state.to_load > 0)  # vLLM begins no load without a token that is left
         chunk = max(chunk - one, 0)
         split = self._split([left for left, _ in state.prompts], chunk)
@@ -134,11 +134,11 @@ class Limiter:
         """What the step may take; the least of the classes that decode in it."""
         full = state.waiting > max(FULL * held.counted_waiting, FEW_WAITING)
         if held.by_class:
-            counted = zip(held.by_class, state.by_class, strict=False)
-            there = [one for one, n in counted if n]
-            each = [one.target_full_s if full else one.target_s for one in there]
-            bounded = [s for s in each if s > 0]
-            return min(bounded, default=None)
+            each = [one.target_full_s if full else one.target_s for one in held.by_class]
+            # Of a class that came since, D is the target.
+            each += [s if s < math.inf else 0.0 for s in state.itl_s[len(each) :]]
+            there = [s for s, n in zip(each, state.by_class, strict=False) if n and s > 0]
+            return min(there, default=None)
         return held.target_full_s if full else held.target_s
 
     def _skipped(
@@ -146,35 +146,42 @@ class Limiter:
     ) -> tuple[int, float | None]:
         """Decodes promised no time between tokens that a step skips, and what it then may take.
 
-        The law does not count on this: its target is beyond D where all decodes together are late.
-        None is skipped if that could preempt others: vLLM preempts among those that it sees.
+        As many as would make the others late, and those for which half of the step beside c0 goes
+        to prompts that have a promise or outrank. The law does not count on this: its target is
+        beyond D if all decodes together are late, so it does not hold where half of them have no
+        promise. None is skipped if the others alone are late, or
+        if that could preempt some of them: vLLM preempts among those that it sees.
         """
         engine, model, decodes = self._engine, held.model, state.decodes
-        if target_s is None or model is None or engine.tokens_per_decode > 1:
+        if target_s is None or model is None or not (state.loose and decodes):
             return 0, target_s
-        there = [(one.inside_s, n) for one, n in zip(held.by_class, state.by_class, strict=False)]
-        loose = sum(n for inside_s, n in there if not inside_s)
+        pairs = zip(held.by_class, state.by_class, strict=False)
+        inside_s = min((one.inside_s for one, n in pairs if n and one.inside_s), default=0.0)
         new = decodes * engine.block_tokens + sum(left for left, _ in state.prompts)
-        if not loose or state.kv_used_tokens + new > engine.kv_tokens:
+        if not inside_s or state.kv_used_tokens + new > engine.kv_tokens:
             return 0, target_s
-        limit_s = min(target_s, *(inside_s for inside_s, n in there if inside_s and n))
+        limit_s = min(target_s, inside_s)
         room_s = limit_s / max(self.speed.value, 1.0) - model.c0
         decodes_s = model.c1 * decodes + model.c2 * state.decode_kv_tokens
-        most = loose - math.ceil(loose / MOST_SKIPS)
-        if decodes_s * (decodes - most) / decodes > PROMPTS_SHARE * room_s:
+        most = state.loose - math.ceil(state.loose / MOST_SKIPS)
+        if decodes_s * (decodes - most) / decodes > room_s:
             return 0, target_s
-        if state.prompts or (state.waiting and state.outranks()):
+        if state.hurried or (state.waiting and state.outranks()):
             room_s *= 1 - PROMPTS_SHARE
         over = math.ceil(decodes * (1 - room_s / max(decodes_s, 1e-9)))
-        return min(max(over, 0), most), limit_s
+        if over > 0:
+            return min(over, most), limit_s
+        return 0, limit_s if 2 * state.loose >= decodes else target_s
 
-    def _chunk(self, state: EngineState, model: StepModel, target_s: float, most: int) -> int:
+    def _chunk(
+        self, state: EngineState, model: StepModel, target_s: float, most: int, *, skipped: bool
+    ) -> int:
         """Prompt tokens that end the step by its target, from 0 to ``most``."""
         engine, prompts = self._engine, state.prompts
         context = prompts[0][1] if prompts else 0
         kv = state.decode_kv_tokens
         room = prompt_room(model, state.decodes, kv, context, target_s, self.speed.value)
-        if self.speed.value > 1 and room < engine.block_tokens:
+        if self.speed.value > 1 and room < engine.block_tokens and not skipped:
             # Decodes alone are late in such a phase, and no smaller chunk mends that.
             room = prompt_room(model, state.decodes, kv, context, target_s)
         chunk = int(min(max(room, 0), most))

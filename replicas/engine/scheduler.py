@@ -14,7 +14,14 @@ from vllm.v1.request import Request, RequestStatus
 from controller.config import BatchingConfig, Sla, parse_batching
 from controller.fail_open import Guard
 from controller.models.arrays import Floats, Ints
-from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
+from controller.records import (
+    BatchLimits,
+    ClassSlo,
+    EngineLimits,
+    EngineState,
+    from_wire,
+    to_wire,
+)
 from controller.request_slo import differ, of_sla
 from replicas.engine import channel
 from replicas.engine.autoscaled import Autoscaled
@@ -66,7 +73,11 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
         self._chunks = PromptChunks(self)
-        self._classes = ByClass(of_sla(settings.batching.sla), on=differ(settings.live.classes))
+        self._classes = ByClass(
+            of_sla(settings.batching.sla),
+            on=differ(settings.live.classes),
+            may_skip=not (self.num_spec_tokens or self.lora_config),
+        )
         self._reader = BatchReader(self)
         self._counts = BatchCounts()
         self.guard = Guard(self.now_s(), fatal=not self.fails_open)
@@ -139,6 +150,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         skipped, self._skipped = self._skipped, set()
         self.running.extend(skipped)
         as_they_stood(self.running, before)
+        if skipped:  # of the limits that hold if the next ones fail
+            cap = max(getattr(self, self._cap_name), len(self.running))
+            setattr(self, self._cap_name, cap)
         known = Scheduled.of(scheduled, self.now_s())
         self._scheduled.append(known)
         self._counts.scheduled(known, self.requests, skipped)
@@ -251,9 +265,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self.governor.apply(from_wire(BatchLimits, limits), now_s)
             self._role.wanted = limits.get("role")
         self._settle_role()
-        report = self.governor.report(
-            self.state(), now_s, replica_id, group, *self._tables(), slos=self._classes.slos
-        )
+        report = self.governor.report(self.state(), now_s, replica_id, group, *self._tables())
         load = self._autoscaled.load(self.running, all_waiting(self), now_s)
         return (
             to_wire(report)
@@ -305,6 +317,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._classes.decodes,
             ready,
             self._reader.outranks,
+            self._classes.itl_s,
+            self._classes.loose,
+            self._classes.on and self._classes.hurried(counts.prefilling),
         )
 
     def _in_tokens(self, blocks: int) -> int:
@@ -313,8 +328,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def _used_blocks(self) -> int:
         return self._kv_blocks - self._block_pool.get_num_free_blocks()
 
-    def _tables(self) -> tuple[Floats, Floats, Ints]:
-        return self._reader.tables(self.running)
+    def _tables(self) -> tuple[Floats, Floats, Ints, tuple[ClassSlo, ...]]:
+        return *self._reader.tables(self.running), self._classes.slos
 
     def _waiting(self, n: int) -> Iterable[tuple[int, int]]:
         return self._reader.first_waiting(n, self._counts.prefilling)
@@ -394,7 +409,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 self._lost[req_id] = now_s, request.num_output_tokens  # of a step in flight
                 continue
             del self._lost[req_id]
-            late = now_s - since_s > self._classes.itl_s(req_id) if self._classes.on else None
+            late = now_s - since_s > self._classes.promised_s(req_id) if self._classes.on else None
             self.governor.resumed(now_s - since_s, None if late is None else int(late))
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,14 +37,14 @@ def test_requests_of_one_promise_have_one_column() -> None:
     assert one.measured("abcd", "") == (1, 2, 1)
     assert one.ttft_of is not None
     assert [one.ttft_of(r) for r in "abcd"] == [2.0, math.inf, 9.0, 2.0]
-    assert [one.itl_s(r) for r in "abc"] == [0.05, 0.1, math.inf]
+    assert [one.promised_s(r) for r in "abc"] == [0.05, 0.1, math.inf]
 
 
 def test_nothing_is_kept_where_classes_are_alike() -> None:
     one = ByClass(DEFAULT, on=False)
     one.come(request("a", GOLD))
     one.gone("a")
-    assert (one.slos, one.ttft_of, one.itl_s("a")) == ((), None, math.inf)
+    assert (one.slos, one.ttft_of, one.promised_s("a")) == ((), None, math.inf)
     assert not one._gone
 
 
@@ -78,6 +79,30 @@ def test_those_without_a_time_between_tokens_are_skipped_in_turn() -> None:
         decoded.update(r.request_id for r in running if r not in out and r not in prompts)
     assert decoded == {"s": 12, **{f"l{k}": 4 for k in range(6)}}
     assert one.skip(running, prompts, 100) == set(loose[:6])
+
+
+def test_a_skipped_request_has_its_turn_though_others_end_and_come() -> None:
+    one, numbers = ByClass(RequestSlo(), on=True), count()
+    running = [request(f"l{next(numbers)}") for _ in range(100)]
+    waited: dict[str, int] = {}
+    for step in range(300):
+        out = one.skip(running, [], 95)
+        for r in running:
+            waited[r.request_id] = waited.get(r.request_id, 0) + 1 if r in out else 0
+        assert max(waited[r.request_id] for r in running) <= 20
+        running.pop(step * 37 % 100)
+        running.append(request(f"l{next(numbers)}"))
+
+
+def test_decodes_that_a_step_may_skip_are_those_without_a_promise() -> None:
+    one = ByClass(RequestSlo(), on=True)
+    for each in (request("a", GOLD), request("b"), request("c")):
+        one.come(each)
+    one.scheduled("abc", [])
+    assert (one.loose, one.hurried([request("b")]), one.hurried([request("a")])) == (2, False, True)
+    never = ByClass(RequestSlo(), on=True, may_skip=False)
+    never.scheduled("abc", [])
+    assert never.loose == 0
 
 
 def test_a_request_that_is_done_counts_in_steps_under_way_and_is_forgotten() -> None:

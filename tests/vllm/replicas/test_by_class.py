@@ -10,8 +10,10 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request
 
 from controller.errors import ConfigError
+from controller.models.step_time import StepModel
+from controller.records import ClassTarget, Reserve
 from controller.request_slo import KEY, RequestSlo
-from tests.vllm.harness import Rig, batching, engine_config
+from tests.vllm.harness import Rig, batching, engine_config, limits
 
 CLASSES = {
     "gold": {"itl_ms": 50, "ttft_ms": 2000, "default": True},
@@ -25,13 +27,15 @@ SLOS = {
 }
 
 
-def rig_of(tiny_llama, *, in_flight=1, policy="adaptive", classes=CLASSES, **args) -> Rig:
+def rig_of(
+    tiny_llama, *, in_flight=1, policy="adaptive", classes=CLASSES, fails_open=False, **args
+) -> Rig:
     settings = batching(policy=policy)
     settings["brimful"]["classes"] = classes
     config = engine_config(
         tiny_llama, additional_config=settings, async_scheduling=in_flight > 1, **args
     )
-    return Rig(config, in_flight=in_flight)
+    return Rig(config, in_flight=in_flight, fails_open=fails_open)
 
 
 def add(rig: Rig, req_id: str, name: str, prompt: int, output: int, adapter: int = 0) -> None:
@@ -73,6 +77,47 @@ def test_every_request_gets_every_token_once(tiny_llama, in_flight, blocks, seed
         rig.go_on(random.randint(0, 2))
     rig.run()
     assert all(rig.is_whole(req_id, output) for req_id, output in asked.items())
+
+
+# 2 ms a decode: 20 of them and a gold one take its 50 ms.
+TIGHT = limits(
+    64,
+    reason="bound",
+    reserve=Reserve(),
+    model=StepModel(0.01, 0.002, 0, 2e-5, 0, 0),
+    by_class=(*[ClassTarget(0, 0, 0)] * 2, ClassTarget(0.05, 0.05, 0.05)),  # the SLA's own, batch's
+)
+LOOSE = {"gold": {"itl_ms": 50, "default": True}, "batch": {"priority": 2}}
+
+
+def tight(tiny_llama, **args) -> Rig:
+    """30 decodes without a promise run beside two gold ones."""
+    rig = rig_of(tiny_llama, classes=LOOSE, **args)
+    for k in range(30):
+        add(rig, f"b{k}", "batch", 8, 60, adapter=int(k == 0 and "enable_lora" in args))
+    for k in range(2):
+        add(rig, f"g{k}", "gold", 8, 30)
+    rig.exchange()
+    rig.exchange(TIGHT)
+    rig.go_on(5)
+    return rig
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_own_code_that_fails_after_a_step_that_skipped_ends_no_engine(
+    tiny_llama, in_flight, monkeypatch
+):
+    rig = tight(tiny_llama, in_flight=in_flight, fails_open=True)
+    assert len(rig.step().num_scheduled_tokens) < 32
+    monkeypatch.setattr(rig.scheduler, "state", lambda: 1 / 0)
+    assert len(rig.step().num_scheduled_tokens) > 2
+    rig.run()
+    assert all(rig.is_whole(f"b{k}", 60) for k in range(30))
+
+
+def test_beside_adapters_none_is_skipped(tiny_llama):
+    rig = tight(tiny_llama, enable_lora=True, max_loras=1, max_lora_rank=8)
+    assert len(rig.step().num_scheduled_tokens) == 32
 
 
 def test_the_report_counts_late_tokens_by_what_each_was_promised(tiny_llama):
