@@ -19,7 +19,7 @@ from controller.classes import (
     ServiceClasses,
     unknown_class,
 )
-from controller.errors import BrimfulError
+from replicas.admission.answers import BadRequestError
 
 TIER = "service_tier"
 OBJECTIVE = "x-llm-d-inference-objective"
@@ -34,21 +34,6 @@ KEYS_CLASSES = "x-brimful-classes"
 PRIORITY_HEADER = "x-vllm-priority"
 HEADER_BYTES = 16 * 1024  # of all headers together; what HAProxy takes is about the same
 SHOWN = 64  # characters of a client's value that are shown to it again
-
-
-class BadRequestError(BrimfulError, ValueError):
-    """A request that cannot be meant so; ``param`` names the field, ``status`` is a 4xx."""
-
-    def __init__(self, param: str, message: str, status: int = 400) -> None:
-        self.param, self.status = param, status
-        super().__init__(f"{param}: {message}")
-
-    def __reduce__(self) -> Any:
-        return _bad_request, (self.param, str(self), self.status)
-
-
-def _bad_request(param: str, text: str, status: int) -> BadRequestError:
-    return BadRequestError(param, text.removeprefix(f"{param}: "), status)
 
 
 @dataclass(frozen=True, slots=True)

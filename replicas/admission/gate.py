@@ -98,10 +98,10 @@ class Ticket:
         known = [e.predicted_s for e in self._entries if e.predicted_s is not None]
         return max(known, default=None)
 
-    def refused_early(self) -> bool:
-        """Whether it is refused whatever its prompt is."""
+    def refused_early(self) -> Answer | None:
+        """Why it is refused whatever its prompt is; None: it is not."""
         self.answer = self._gate.check(self.asked, 0)
-        return self.answer is not None
+        return self.answer
 
     def engine_is_dead(self) -> bool:
         """Whether no request can be served here any more."""

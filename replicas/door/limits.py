@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from controller.validation import shown
-from replicas.admission.asked import BadRequestError
+from replicas.admission.answers import BadRequestError
 from replicas.door.settings import Limits
 
 # The key of ``Limits`` that bounds a field.

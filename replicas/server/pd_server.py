@@ -15,7 +15,7 @@ from typing import Any
 from vllm.exceptions import VLLMValidationError
 
 from controller.metrics import PREFILLS, REMOTE_PREFILL
-from replicas.admission.answers import HEADERS, bad_request
+from replicas.admission.answers import HEADERS, BadRequestError
 from replicas.engine.settings import prefill_problems
 from replicas.server.egress import LeavingTokens
 from replicas.server.pd_requests import KV_PARAMS, NOT_A_CLIENTS, forbidden, is_local, plain
@@ -103,7 +103,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         Ray's way, where a failed prefill fails the request.
         """
         if (field := forbidden(request)) is not None:
-            yield _bad_request(field, f"{field}: {NOT_A_CLIENTS}")
+            yield _bad_request(field)
             return
         backend, ids, came_s = self._get_connector_backend(), None, time.time()
         if is_local(request) or self.engine.refuses(request, raw_request_info):
@@ -258,8 +258,8 @@ def _guard(client: Any) -> None:
     client.generate, client.notify_kv_transfer_request_rejected = told, rejected
 
 
-def _bad_request(field: str, message: str) -> ErrorResponse:
-    answer = bad_request(field, message)
+def _bad_request(field: str) -> ErrorResponse:
+    answer = BadRequestError(field, NOT_A_CLIENTS).answer
     # Which Ray's ingress is told by, and clients of this replica's own app would be shown.
     told = {} if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING else {HEADERS: answer.headers}
     return ErrorResponse(error=ErrorInfo.model_validate({**answer.body["error"], **told}))

@@ -6,7 +6,8 @@ No attribute holds anything that a client sent but the name of a class that is c
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,13 +16,13 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from controller.records import EngineReport
-from replicas.admission.asgi import App, Message, Receive, Send
+from replicas.admission.answers import SERVER_ERROR
+from replicas.admission.asgi import Message, Send
 from replicas.admission.gate import Ticket, current
 
 NAME = "brimful.request"
 CARRIED = ("traceparent", "tracestate")  # the headers in which W3C carries a trace
 REASON = b"x-brimful-reason"  # of an answer that is a refusal
-SERVER_ERROR = 500
 LEFT = (asyncio.CancelledError, GeneratorExit)  # what a request ends with whose client is gone
 
 
@@ -109,12 +110,44 @@ class Tracing:
     ) -> None:
         self._tracer, self._replica_id, self._report = tracer, replica_id, report
 
-    def begin(self, headers: Mapping[str, str]) -> TracedRequest:
-        """A request has come: a child of Ray Serve's span where it made one, else of the client's.
+    @contextmanager
+    def request(self, scope: Any, send: Send) -> Iterator[Send]:
+        """A POST, from when the door has let it in; who is turned away there leaves no span.
+
+        Returns:
+            What its answer is to be sent by.
+        """
+        headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
+        with self.span({k: v for k, v in headers if k in CARRIED}) as traced:
+            others = [pair for pair in scope["headers"] if pair[0].decode("latin-1") not in CARRIED]
+            ours = [(name.encode(), value.encode()) for name, value in traced.headers.items()]
+            scope["headers"] = [*others, *ours]
+
+            async def noting(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    traced.answered(message["status"], _reason(message.get("headers", ())))
+                await send(message)
+                if message["type"] == "http.response.body" and not message.get("more_body"):
+                    traced.answered_whole()
+
+            yield noting
+
+    @contextmanager
+    def span(self, headers: Mapping[str, str]) -> Iterator[TracedRequest]:
+        """A request: a child of Ray Serve's span where it made one, else of the client's.
 
         Args:
             headers: by their names in lower case.
         """
+        traced = self._begin(headers)
+        try:
+            yield traced
+        except BaseException as error:
+            traced.ended(current.get(), error)
+            raise
+        traced.ended(current.get())
+
+    def _begin(self, headers: Mapping[str, str]) -> TracedRequest:
         above = None
         if not trace.get_current_span().get_span_context().is_valid:
             carried = {name: headers[name] for name in CARRIED if name in headers}
@@ -162,39 +195,6 @@ async def _noted(
             yield output
     finally:
         await outputs.aclose()
-
-
-class TracingMiddleware:
-    """ASGI middleware, inside the door: who is turned away there is counted, and leaves no span."""
-
-    def __init__(self, app: App, tracing: Tracing) -> None:
-        self._app, self._tracing = app, tracing
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
-        request = self._tracing.begin({k: v for k, v in headers if k in CARRIED})
-        others = [pair for pair in scope["headers"] if pair[0].decode("latin-1") not in CARRIED]
-        ours = [(name.encode(), value.encode()) for name, value in request.headers.items()]
-        scope["headers"] = [*others, *ours]
-
-        async def noting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                request.answered(message["status"], _reason(message.get("headers", ())))
-            await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                request.answered_whole()
-
-        error: BaseException | None = None
-        try:
-            await self._app(scope, receive, noting)
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            request.ended(current.get(), error)
 
 
 def _reason(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

@@ -49,7 +49,7 @@ MAY_IMPORT_RAY = {
     "replicas/server/vllm_engine.py",
     "replicas/server/plain_calls.py",
     "replicas/workarounds/plain_errors.py",
-    "replicas/server/last_words.py",
+    "replicas/server/stream_ends.py",
     "replicas/server/answer_clocks.py",
     "controller/fleet/actor.py",
     "replicas/server/model_files.py",

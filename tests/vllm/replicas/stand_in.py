@@ -17,6 +17,11 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from controller.classes import ServiceClasses, parse_admission
 from replicas.admission.admission import Admission
 from replicas.admission.gate import Gate, NotLetInError, WaitedTooLongError
+from replicas.admission.http import AdmissionMiddleware
+from replicas.door.auth import Door, Rules
+from replicas.door.http import DoorMiddleware
+from replicas.door.settings import parse_security
+from replicas.server.stream_ends import OpenAnswers, StreamEndMiddleware
 from tests.unit.replicas.admission.builders import CLASSES
 
 PROMPT = {"prompt_token_ids": [1, 2, 3]}
@@ -121,6 +126,13 @@ def gate_of(engine: Any, classes: ServiceClasses = CLASSES, *, named: bool = Tru
     made = Gate(Admission(classes, parse_admission(None), 10, 0.0), named_classes=named)
     made.guard(engine)
     return made
+
+
+def before(app: Any, engine: Any, gate: Gate | None, traces: Any = None, **security: Any) -> Any:
+    """The app with all that a replica puts before it."""
+    admission = AdmissionMiddleware(app, engine, gate, traces)
+    door = DoorMiddleware(admission, Door(Rules(parse_security(security))))
+    return StreamEndMiddleware(door, OpenAnswers())
 
 
 def client_of(app: Any) -> httpx.AsyncClient:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from replicas.admission.asked import BadRequestError
+from replicas.admission.answers import BadRequestError
 from replicas.door.limits import bounded, check_fields, check_sent
 from replicas.door.settings import Limits
 
@@ -42,7 +42,7 @@ def test_more_than_it_may_is_refused_with_field_value_and_limit(fields: Any, key
         check_fields(fields, TIGHT)
     name = list(fields)[-1]
     most = getattr(TIGHT, key)
-    assert (refused.value.param, refused.value.status) == (name, 400)
+    assert (refused.value.answer.param, refused.value.answer.status) == (name, 400)
     assert str(refused.value).startswith(f"{name}: ")
     assert f"at most {most} (security.limits.{key} of this server)" in str(refused.value)
     assert len(str(refused.value)) < 300
@@ -114,7 +114,7 @@ def test_answers_times_prompts_are_bounded_together(prompts: dict[str, Any]) -> 
     for wanted in (4, "4", 4.0):
         with pytest.raises(BadRequestError) as refused:
             check_fields({**prompts, "n": wanted}, limits)
-        assert refused.value.param == "n"
+        assert refused.value.answer.param == "n"
         assert "for each of 3 prompts is not allowed: together at most 11" in str(refused.value)
     with pytest.raises(BadRequestError, match="n: 1 for each of 12 prompts"):
         check_fields({"prompt": ["a"] * 12}, limits)
@@ -150,7 +150,7 @@ HUGE = 54661120633939034112
 def test_a_number_that_the_engine_cannot_be_sent_is_named(name: str, value: Any) -> None:
     with pytest.raises(BadRequestError) as refused:
         check_sent({"model": "m", name: value})
-    assert (refused.value.param, refused.value.status) == (name, 400)
+    assert (refused.value.answer.param, refused.value.answer.status) == (name, 400)
     assert "is not allowed: a whole number of at most 64 bits" in str(refused.value)
 
 
@@ -192,7 +192,7 @@ def test_any_other_number_comes_through(fields: dict[str, Any]) -> None:
 def test_text_that_the_engine_cannot_be_sent_is_named(name: str, value: Any) -> None:
     with pytest.raises(BadRequestError) as refused:
         check_sent({"model": "m", name: value})
-    assert (refused.value.param, refused.value.status) == (name, 400)
+    assert (refused.value.answer.param, refused.value.answer.status) == (name, 400)
     assert "is not allowed: text that is no Unicode (a lone surrogate)" in str(refused.value)
     str(refused.value).encode()  # so that it can be answered
 
