@@ -145,24 +145,14 @@ def refusal(reason: Reason, name: str, detail: str, retry_s: float | None, jitte
     return Answer(STATUS[reason], reason, message, retry_s=wait_s)
 
 
-def engine_failed(jitter: float) -> Answer:
-    """The answer to a request whose engine died before its first byte: another replica has one.
+def no_replica(message: str, jitter: float, reason: Reason = "no_replica") -> Answer:
+    """The answer to a request whose replica is gone, busy or without engine: another may serve it.
 
     Args:
         jitter: a draw from 0 to 1.
     """
     wait_s = LEAST_RETRY_S * (1 + JITTER * jitter)
-    return Answer(503, "engine_failed", f"Not served: {SAID['engine_failed']}.", retry_s=wait_s)
-
-
-def no_replica(message: str, jitter: float) -> Answer:
-    """The answer to a request whose replica is gone, or busy: another may serve it.
-
-    Args:
-        jitter: a draw from 0 to 1.
-    """
-    wait_s = LEAST_RETRY_S * (1 + JITTER * jitter)
-    return Answer(503, "no_replica", message, retry_s=wait_s)
+    return Answer(503, reason, message, retry_s=wait_s)
 
 
 def cut(message: str) -> Answer:

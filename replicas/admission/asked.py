@@ -19,6 +19,7 @@ from controller.classes import (
     ServiceClasses,
     unknown_class,
 )
+from controller.validation import shown
 from replicas.admission.answers import BadRequestError
 
 TIER = "service_tier"
@@ -91,7 +92,7 @@ def read_request(
     of_key = headers[KEYS_CLASSES].split(",") if named_classes and KEYS_CLASSES in headers else []
     if named_classes:
         if said is not None and not isinstance(said, str):
-            raise BadRequestError(param, f"{_shown(said)} is not allowed: the name of a class")
+            raise BadRequestError(param, f"{shown(said)} is not allowed: the name of a class")
         name = _class_of(said, param, classes, of_key)
     one = classes.by_name[name]
     priority = _priority(headers, body)
@@ -194,7 +195,7 @@ def _in_range(param: str, said: Any, value: int | None) -> int:
     if value is None or abs(value) > MOST_PRIORITY:
         raise BadRequestError(
             param,
-            f"{_shown(said)} is not allowed: a whole number from -{MOST_PRIORITY} to"
+            f"{shown(said)} is not allowed: a whole number from -{MOST_PRIORITY} to"
             f" {MOST_PRIORITY}, a lower one is served first",
         )
     return value
@@ -211,12 +212,7 @@ def _timeout_s(headers: Mapping[str, str]) -> float | None:
     if not 0 < value <= LONGEST_TIMEOUT_S:
         raise BadRequestError(
             TIMEOUT,
-            f"{_shown(said)} is not allowed: seconds to the first token, as of {DEADLINE}, above 0"
+            f"{shown(said)} is not allowed: seconds to the first token, as of {DEADLINE}, above 0"
             f" and up to {LONGEST_TIMEOUT_S:g}",
         )
     return value
-
-
-def _shown(said: Any) -> str:
-    text = repr(said)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -6,6 +6,7 @@ are counted there. What a request asked for comes along in a context variable.
 
 import asyncio
 import contextlib
+import copy
 import math
 import random
 import time
@@ -21,12 +22,11 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from controller.classes import AdmissionConfig, ServiceClasses
 from controller.config import Sla
 from controller.records import EngineReport
-from controller.request_slo import RequestSlo, of_class
+from controller.request_slo import KEY, RequestSlo, of_class
 from replicas.admission.admission import Admission
 from replicas.admission.answers import Answer
 from replicas.admission.asked import Asked, read_request
 from replicas.admission.drain import engine_view
-from replicas.admission.handed import promised, prompt_tokens
 from replicas.admission.waiting import Entry
 
 
@@ -103,10 +103,6 @@ class Ticket:
         self.answer = self._gate.check(self.asked, 0)
         return self.answer
 
-    def engine_is_dead(self) -> bool:
-        """Whether no request can be served here any more."""
-        return self._gate.engine_is_dead()
-
     def failed(self) -> Answer:
         """The engine died before the first byte."""
         self.answer = self._gate.admission.failed(self.asked, self._gate.clock(), self._gate.draw())
@@ -158,12 +154,7 @@ class Gate:
         self.admission = admission
         self.clock, self.draw = clock, draw
         self.named_classes = named_classes
-        self._client: Any = None
         self._unstarted: dict[str, _Call] = {}  # by vLLM's own id of a request
-
-    def engine_is_dead(self) -> bool:
-        """As vLLM's own health check sees it."""
-        return bool(self._client is not None and self._client.errored)
 
     @property
     def most_body_bytes(self) -> int:
@@ -220,7 +211,6 @@ class Gate:
             outputs = generate(prompt, params, request_id, *args, **options)
             return self._watch(ticket, entry, outputs)
 
-        self._client = client
         client.generate = admit
         self._watch_first_tokens(client.output_processor)
 
@@ -301,3 +291,21 @@ class Gate:
     def _waited_too_long(self, ticket: Ticket, entry: Entry) -> WaitedTooLongError:
         ticket.answer = self.admission.timed_out(entry, ticket.asked, self.clock(), self.draw())
         return WaitedTooLongError(ticket.answer.message)
+
+
+def promised(sampling_params: Any, slo: RequestSlo | None) -> Any:
+    """The same with what its class is promised, for the engine; nobody else says that."""
+    told = dict(sampling_params.extra_args or {})
+    if slo is None and KEY not in told:
+        return sampling_params
+    told.pop(KEY, None)
+    own = copy.copy(sampling_params)
+    own.extra_args = told if slo is None else told | {KEY: slo.to_wire()}
+    return own
+
+
+def prompt_tokens(prompt: Any) -> int:
+    """How many tokens a prompt has, of what vLLM's app hands to ``generate``; 0 where not known."""
+    read = prompt.get if isinstance(prompt, Mapping) else lambda name: getattr(prompt, name, None)
+    held = (read(name) for name in ("prompt_token_ids", "prompt_embeds"))
+    return len(next((one for one in held if one is not None), ()))

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from replicas.admission import api_errors
-from replicas.admission.answers import SERVER_ERROR, Answer, RefusedError, engine_failed
+from replicas.admission.answers import SERVER_ERROR, Answer, RefusedError, no_replica
 from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, send_answer
 from replicas.admission.asked import TIER, check_headers, too_long
 from replicas.admission.gate import Gate, Ticket, current
@@ -21,6 +21,7 @@ ECHOES = ("/completions", "/responses")  # whose answers have a service_tier
 ERROR_FRAME = b'data: {"error"'
 ERROR_FRAMES = (ERROR_FRAME, b"event: error\n")
 ANNOUNCING = (b"event: response.created\n", b"event: response.in_progress\n")  # before any token
+DEAD = "Not served: the engine failed before the first token."
 PREDICTED = b"x-brimful-predicted-wait-ms"  # to the first token, from when it was let in
 
 
@@ -71,7 +72,7 @@ class AdmissionMiddleware:
                 await send_answer(answer, send)
                 return
             echo = ticket.asked.name if ticket.asked.named and path.endswith(ECHOES) else None
-        held = _HeldAnswer(ticket or _LetIn(self._client), send, echo)
+        held = _HeldAnswer(self._client, ticket, send, echo)
         try:
             await self._app(scope, receive, held.send)
             await held.flush()
@@ -100,45 +101,17 @@ class AdmissionMiddleware:
         return gate.ticket(dict(named), {} if body is None else body.fields)
 
 
-class _Kept(Protocol):
-    """What is asked of a request's ticket before its first byte."""
-
-    @property
-    def answer(self) -> Answer | None: ...
-
-    @property
-    def predicted_s(self) -> float | None: ...
-
-    def engine_is_dead(self) -> bool: ...
-
-    def failed(self) -> Answer: ...
-
-
-class _LetIn:
-    """In place of a ticket, where nobody is refused.
+class _HeldAnswer:
+    """Sends an answer on, its start together with its first byte.
 
     Args:
         client: vLLM's ``AsyncLLM``.
+        ticket: None: nobody is refused.
+        echo: the class that the answer names; None: none.
     """
 
-    answer: Answer | None = None
-    predicted_s: float | None = None
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def engine_is_dead(self) -> bool:
-        return bool(self._client.errored)
-
-    def failed(self) -> Answer:
-        return engine_failed(random.random())
-
-
-class _HeldAnswer:
-    """Sends an answer on, its start together with its first byte."""
-
-    def __init__(self, ticket: _Kept, send: Send, echo: str | None) -> None:
-        self._ticket, self._send, self._echo = ticket, send, echo
+    def __init__(self, client: Any, ticket: Ticket | None, send: Send, echo: str | None) -> None:
+        self._client, self._ticket, self._send, self._echo = client, ticket, send, echo
         self._start: Message | None = None
         self._announced = b""  # events of a stream that come before its first token
         self._whole: bytes | None = None  # of a JSON answer that is to be changed
@@ -192,29 +165,38 @@ class _HeldAnswer:
         It is sent where nothing of the app's own answer was.
         """
         if self._start is not None and not self._over:
-            instead = self._ticket.answer
-            if instead is None and self._ticket.engine_is_dead():
-                instead = self._ticket.failed()
+            instead = self._refusal
+            if instead is None and self._client.errored:
+                instead = self._failed()
             if instead is not None:
                 self._over = True
                 await send_answer(instead, self._send)
-        return self._ticket.answer if self._over else None
+        return self._refusal if self._over else None
 
     def _instead(self, status: int, body: bytes) -> Answer | None:
         """What is sent instead of an answer that has not begun; None: that one."""
-        if self._ticket.answer is not None:
-            return self._ticket.answer
+        if self._refusal is not None:
+            return self._refusal
         if status == 200 and body.startswith(ERROR_FRAMES):
             status, message, param = _error_in(body)
             if status < SERVER_ERROR:
                 return Answer(status, "bad_request", message, param=param)
-        elif status < SERVER_ERROR or not self._ticket.engine_is_dead():
+        elif status < SERVER_ERROR or not self._client.errored:
             return None
+        return self._failed()
+
+    @property
+    def _refusal(self) -> Answer | None:
+        return None if self._ticket is None else self._ticket.answer
+
+    def _failed(self) -> Answer:
+        if self._ticket is None:
+            return no_replica(DEAD, random.random(), "engine_failed")
         return self._ticket.failed()
 
     def _predicted(self) -> list[tuple[bytes, bytes]]:
         """What the client can hold its own wait against."""
-        predicted_s = self._ticket.predicted_s
+        predicted_s = None if self._ticket is None else self._ticket.predicted_s
         return [] if predicted_s is None else [(PREDICTED, str(round(predicted_s * 1000)).encode())]
 
     def _is(self, kind: str) -> bool:
