@@ -29,7 +29,7 @@ from replicas.door.http import DoorMiddleware
 from replicas.door.paths import HEALTH, PING
 from replicas.door.settings import parse_security
 from replicas.engine.settings import live_security
-from replicas.server.door_metrics import DoorMetrics
+from replicas.server.metrics import DoorMetrics
 from replicas.server.stream_ends import OpenAnswers, StreamEndMiddleware, before_shutdown
 from replicas.workarounds.plain_errors import RefusalError, answer_errors
 from serve_app.auto_model import AutoModel, Places, RequestFacts, choose, places_of

@@ -19,9 +19,8 @@ from replicas.door.auth import Door, Rules
 from replicas.engine import channel
 from replicas.engine.settings import EngineSettings, parse_live, parse_settings
 from replicas.server.autoscaling_stats import scaled_by_another
-from replicas.server.door_metrics import DoorMetrics
 from replicas.server.engine_facts import engine_facts
-from replicas.server.metrics import AdmissionMetrics, ReplicaMetrics
+from replicas.server.metrics import AdmissionMetrics, DoorMetrics, ReplicaMetrics
 from replicas.server.proxies import go_past
 from replicas.server.startup import REPLICA, gc_paused
 

@@ -59,7 +59,6 @@ MAY_IMPORT_RAY = {
     "replicas/server/pd_server.py",
     "replicas/emulator/emulated_server.py",
     "replicas/server/metrics.py",
-    "replicas/server/door_metrics.py",
 }
 MAY_IMPORT_VLLM = ("replicas/", "benchmarks/", "serve_app/checks/")
 

@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -137,6 +138,15 @@ async def test_without_classes_a_tier_is_what_vllm_makes_of_it() -> None:
         answer = await ask(client, service_tier="flex")
     assert answer.json()["service_tier"] is None
     assert gate.admission.counts.let_in == {"default": 1}
+
+
+@pytest.mark.parametrize(("frac", "tokens"), [(1.0, 101), (0.1, 11), (0.0, 0)])
+async def test_a_prompt_counts_by_the_share_that_is_computed(engine, gate, frac, tokens) -> None:
+    waiting = gate.admission.waiting
+    waiting.engine = replace(waiting.engine, computed_frac=frac)
+    outputs = engine.generate({"prompt_token_ids": [1] * 101}, SamplingParams(), "r")
+    assert waiting.tokens == tokens
+    assert [output async for output in outputs] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
