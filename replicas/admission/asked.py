@@ -113,8 +113,8 @@ def read_request(
 
 
 def prompts_of(value: Any) -> int:
-    """How many prompts the field of that name holds: a list of token ids is one."""
-    several = isinstance(value, list) and any(isinstance(one, str | list) for one in value)
+    """How many prompts a field holds: a list of token ids is one."""
+    several = isinstance(value, list) and any(isinstance(one, str | list | dict) for one in value)
     return len(value) if several else 1
 
 

@@ -306,6 +306,6 @@ def promised(sampling_params: Any, slo: RequestSlo | None) -> Any:
 
 def prompt_tokens(prompt: Any) -> int:
     """How many tokens a prompt has, of what vLLM's app hands to ``generate``; 0 where not known."""
-    read = prompt.get if isinstance(prompt, Mapping) else lambda name: getattr(prompt, name, None)
-    held = (read(name) for name in ("prompt_token_ids", "prompt_embeds"))
+    known = prompt if isinstance(prompt, Mapping) else getattr(prompt, "__dict__", {})
+    held = (known.get(name) for name in ("prompt_token_ids", "prompt_embeds"))
     return len(next((one for one in held if one is not None), ()))

@@ -65,9 +65,9 @@ class AdmittingEngine(VLLMEngine):
             info = RawRequestInfo(headers={**others, **traced.headers})
             async for item in admitted(self.gate, call(request, info), request, info):
                 if isinstance(item, ErrorResponse):
-                    traced.answered(item.error.code, None)
+                    traced.status = item.error.code
                 yield item
-            traced.answered_whole()
+            traced.whole = True
 
     def refuses(self, request: Any, info: RawRequestInfo | None) -> bool:
         """Whether a call with this request would be refused now, whatever its prompt is."""

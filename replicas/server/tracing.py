@@ -31,6 +31,9 @@ class TracedRequest:
 
     Attributes:
         headers: with which what comes next is its child.
+        admitted: whether the engine got a prompt of it.
+        status, reason: of its answer, once that has begun.
+        whole: the last of its answer was sent.
     """
 
     def __init__(self, span: Span) -> None:
@@ -38,16 +41,11 @@ class TracedRequest:
         self.headers: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(self.headers, trace.set_span_in_context(span))
         self.sampled = span.is_recording()
-        self._admitted = False
+        self.admitted = self.whole = False
+        self.status: int | None = None
+        self.reason: str | None = None
         self._queue_s: float | None = None
         self._first_token_s: float | None = None
-        self._status: int | None = None
-        self._reason: str | None = None
-        self._whole = False
-
-    def let_in(self) -> None:
-        """The engine gets a prompt of it."""
-        self._admitted = True
 
     def started(self, stats: Any) -> None:
         """A prompt of it has its first token; of several the slowest counts.
@@ -59,14 +57,6 @@ class TracedRequest:
         self._queue_s = max(queue_s, self._queue_s or 0.0)
         self._first_token_s = max(stats.first_token_latency, self._first_token_s or 0.0)
 
-    def answered(self, status: int, reason: str | None) -> None:
-        """Its answer has begun."""
-        self._status, self._reason = status, reason
-
-    def answered_whole(self) -> None:
-        """The last of its answer was sent."""
-        self._whole = True
-
     def ended(self, ticket: Ticket | None, error: BaseException | None = None) -> None:
         """It is over.
 
@@ -76,21 +66,21 @@ class TracedRequest:
         """
         if not self.sampled:
             return
-        if self._reason is None and ticket is not None and ticket.answer is not None:
-            self._reason = ticket.answer.reason
+        if self.reason is None and ticket is not None and ticket.answer is not None:
+            self.reason = ticket.answer.reason
         failed = error is not None and not isinstance(error, LEFT)
         known: dict[str, Any] = {
-            "brimful.admitted": self._admitted,
-            "brimful.refused": self._reason,
+            "brimful.admitted": self.admitted,
+            "brimful.refused": self.reason,
             "brimful.class": ticket and ticket.asked.name,
             "brimful.predicted_wait_s": ticket and ticket.predicted_s,
             "brimful.queue_s": self._queue_s,
             "brimful.first_token_s": self._first_token_s,
-            "brimful.client_left": (not self._whole and not failed) or None,
-            "http.response.status_code": self._status,
+            "brimful.client_left": (not self.whole and not failed) or None,
+            "http.response.status_code": self.status,
         }
         self._span.set_attributes({k: value for k, value in known.items() if value is not None})
-        if failed or (self._status or 0) >= SERVER_ERROR:
+        if failed or (self.status or 0) >= SERVER_ERROR:
             self._span.set_status(Status(StatusCode.ERROR))
         self._span.end()
 
@@ -125,10 +115,11 @@ class Tracing:
 
             async def noting(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    traced.answered(message["status"], _reason(message.get("headers", ())))
+                    traced.status = message["status"]
+                    traced.reason = _reason(message.get("headers", ()))
                 await send(message)
                 if message["type"] == "http.response.body" and not message.get("more_body"):
-                    traced.answered_whole()
+                    traced.whole = True
 
             yield noting
 
@@ -184,7 +175,7 @@ class Tracing:
 async def _noted(
     request: TracedRequest, outputs: AsyncGenerator[Any, None]
 ) -> AsyncGenerator[Any, None]:
-    request.let_in()
+    request.admitted = True
     try:
         async for output in outputs:
             if output.metrics is not None:  # log_stats

@@ -76,17 +76,6 @@ async def dead() -> AsyncIterator[str]:
     yield ""
 
 
-def begins(engine: Engine, own_id: str) -> None:
-    """The engine is told of a request."""
-    engine.output_processor.add_request(SimpleNamespace(request_id=own_id))
-    engine.output_processor.request_states[own_id] = SimpleNamespace(is_prefilling=True)
-
-
-def first_token(engine: Engine, *own_ids: str) -> None:
-    """The engine has made one of each of these."""
-    engine.output_processor.process_outputs([SimpleNamespace(request_id=one) for one in own_ids])
-
-
 def app_of(engine: Engine) -> Starlette:
     """An app that answers as vLLM's: errors of a stream are frames, others are statuses."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -31,10 +30,8 @@ from tests.vllm.replicas.stand_in import (
     app_of,
     ask,
     before,
-    begins,
     client_of,
     dead,
-    first_token,
     gate_of,
     never,
 )
@@ -311,43 +308,6 @@ async def test_behind_the_door_a_body_is_read_once_and_admission_goes_by_what_wa
     assert long.status_code == 413
 
 
-@pytest.mark.parametrize("begun", [0, 1])
-async def test_requests_of_one_name_have_each_its_own_timeout(begun: int) -> None:
-    engine = Engine()
-    gate = gate_of(engine)
-    numbers, done = itertools.count(), asyncio.Event()
-    arrived = [asyncio.Event(), asyncio.Event()]
-
-    async def outputs() -> AsyncIterator[str]:
-        number = next(numbers)
-        begins(engine, f"r-{number}")
-        arrived[number].set()
-        await arrived[1].wait()
-        if number == begun:
-            first_token(engine, f"r-{number}")
-            await done.wait()
-        else:
-            await asyncio.Event().wait()
-        yield "abc"
-
-    async def say() -> str:
-        current.set(gate.ticket({"x-request-timeout-seconds": "0.2"}, {}))
-        answer = engine.generate(PROMPT, SamplingParams(), "one trace")
-        return "".join([output async for output in answer])
-
-    engine.outputs = outputs
-    tasks = [asyncio.create_task(say())]
-    await arrived[0].wait()
-    tasks.append(asyncio.create_task(say()))
-    with pytest.raises(WaitedTooLongError):
-        await tasks[1 - begun]
-    assert (gate.admission.waiting.running, gate.admission.waiting.requests) == (1, 0)
-    done.set()
-    assert await tasks[begun] == "abc"
-    assert sum(gate.admission.counts.started.values()) == 1
-    assert not gate._unstarted
-
-
 async def told(engine: Engine, params: SamplingParams) -> dict[str, Any] | None:
     assert [o async for o in engine.generate(PROMPT, params, "r")] == ["a", "b", "c"]
     return engine.told[-1]
@@ -434,14 +394,16 @@ def guarded() -> tuple[Frontend, Gate]:
     return engine, gate_of(engine)
 
 
-async def called(engine: Frontend, gate: Gate, kind: RequestOutputKind, n: int) -> list[Any]:
+async def called(
+    engine: Frontend, gate: Gate, kind: RequestOutputKind, n: int, **headers: str
+) -> Any:
     params = SamplingParams(max_tokens=4, detokenize=False, n=n, output_kind=kind)
-    current.set(gate.ticket({}, {}))
+    current.set(gate.ticket({k.replace("_", "-"): v for k, v in headers.items()}, {}))
     return [output async for output in engine.generate(TOKENS, params, "one trace")]
 
 
-def begin(engine: Frontend, gate: Gate, kind: RequestOutputKind, n: int) -> Any:
-    return asyncio.create_task(called(engine, gate, kind, n))
+def begin(engine: Frontend, gate: Gate, kind: RequestOutputKind, n: int, **headers: str) -> Any:
+    return asyncio.create_task(called(engine, gate, kind, n, **headers))
 
 
 async def settle() -> None:
@@ -464,6 +426,22 @@ async def test_the_first_token_of_any_of_them_is_that_of_the_call(kind: RequestO
     assert await task
     assert gate.admission.waiting.running == 0
     assert sum(gate.admission.counts.started.values()) == 1
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+async def test_requests_of_one_name_have_each_its_own_timeout(begun: int) -> None:
+    engine, gate = guarded()
+    final = RequestOutputKind.FINAL_ONLY
+    tasks = [begin(engine, gate, final, 1, x_request_timeout_seconds="0.2") for _ in range(2)]
+    await settle()
+    engine.give(engine.sent[begun])
+    with pytest.raises(WaitedTooLongError):
+        await tasks[1 - begun]
+    assert (gate.admission.waiting.running, gate.admission.waiting.requests) == (1, 0)
+    engine.give(engine.sent[begun], last=True)
+    assert await tasks[begun]  # however long it took: its timeout was for the first token
+    assert sum(gate.admission.counts.started.values()) == 1
+    assert not gate._unstarted
 
 
 async def test_a_call_that_its_client_leaves_leaves_no_name_behind() -> None:
