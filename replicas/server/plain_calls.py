@@ -74,9 +74,7 @@ class AdmittingEngine(VLLMEngine):
         if self.gate is None:
             return False
         try:
-            headers = _headers(info)
-            check_headers(headers.items())
-            return self.gate.ticket(headers, _fields(request)).refused_early() is not None
+            return _ticket(self.gate, request, info).refused_early() is not None
         except RefusedError:
             return True
 
@@ -96,10 +94,8 @@ async def admitted(
         async for item in items:
             yield item
         return
-    headers = _headers(info)
     try:
-        check_headers(headers.items())
-        ticket = gate.ticket(headers, _fields(request))
+        ticket = _ticket(gate, request, info)
     except RefusedError as refused:
         yield as_error(refused.answer)
         return
@@ -131,6 +127,12 @@ def as_error(answer: Answer) -> ErrorResponse:
     """A refusal as Ray Serve LLM carries errors."""
     error = {**answer.body["error"], HEADERS: answer.headers}
     return ErrorResponse(error=ErrorInfo.model_validate(error))
+
+
+def _ticket(gate: Gate, request: Any, info: RawRequestInfo | None) -> Ticket:
+    headers = _headers(info)
+    check_headers(headers.items())
+    return gate.ticket(headers, _fields(request))
 
 
 def _headers(info: RawRequestInfo | None) -> dict[str, str]:
