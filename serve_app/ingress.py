@@ -23,14 +23,14 @@ from starlette.responses import Response
 from controller.errors import BrimfulError, ConfigError
 from controller.metrics import AUTO_MODEL, CONFIG_REFUSED
 from replicas.admission.answers import HEADERS, SERVER_ERROR, Answer
-from replicas.door.door import Door, Rules
+from replicas.admission.api_errors import error_frame
+from replicas.door.auth import Door, Rules
 from replicas.door.http import DoorMiddleware
-from replicas.door.messages import MessagesMiddleware
 from replicas.door.paths import HEALTH, PING
 from replicas.door.settings import parse_security
 from replicas.engine.settings import live_security
-from replicas.server.door_metrics import DoorMetrics
-from replicas.server.last_words import LastWords, LastWordsMiddleware, before_shutdown, error_frame
+from replicas.server.metrics import DoorMetrics
+from replicas.server.stream_ends import OpenAnswers, StreamEndMiddleware, before_shutdown
 from replicas.workarounds.plain_errors import RefusalError, answer_errors
 from serve_app.auto_model import AutoModel, Places, RequestFacts, choose, places_of
 from serve_app.config import DRAIN_TIMEOUT_S
@@ -75,12 +75,12 @@ class AdmissionIngress(OpenAiIngress):
         self._door.served = {getattr(route, "path", "") for route in self.app.routes}
         if self._auto is not None and any(rule.idle_frac for rule in self._auto.rules):
             self._watching = asyncio.create_task(self._watch_places())
-        words = LastWords()
-        before_shutdown(words.drain)
-        await words.clocks.replace_rays()
-        self.app.add_middleware(LastWordsMiddleware, words=words)
+        answers = OpenAnswers()
+        before_shutdown(answers.drain)
+        await answers.clocks.replace_rays()
         self.app.add_middleware(DoorMiddleware, door=self._door)
-        self.app.add_middleware(MessagesMiddleware)  # outside of all others
+        # Ray's handlers hear of no disconnect: a request that is cancelled ends at once.
+        self.app.add_middleware(StreamEndMiddleware, answers=answers, ends_by_itself_s=0.0)
         return self.app
 
     def reconfigure(self, user_config: Any, rank: Any = None) -> None:

@@ -17,9 +17,9 @@ from ray.llm._internal.serve.core.server.llm_server import LLMServer
 
 from controller.config import BatchingConfig
 from controller.fleet.role_pool import transfer_of
-from replicas.server.last_words import before_shutdown
 from replicas.server.pd_server import WHERE, DecodeServer, ours, until_read
 from replicas.server.plain_calls import admitted
+from replicas.server.stream_ends import before_shutdown
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.prompt import ASKED_BY, PromptLengths, read_prompt
 from serve_app.routing.replica_load import PROMPT_TOKENS, Asked, read_room

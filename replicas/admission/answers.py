@@ -50,7 +50,7 @@ TYPES = {
     429: "rate_limit_error",
     503: "service_unavailable",
 }
-SERVER_ERROR = 500
+CLIENT_ERROR, SERVER_ERROR = 400, 500
 LONGEST_RETRY_S = 120.0  # what OpenAI's client waits at most
 LEAST_RETRY_S = 0.5
 HEADERS = "brimful_headers"  # of Ray Serve LLM's ErrorInfo: those of the answer that it carries
@@ -113,6 +113,23 @@ class RefusedError(BrimfulError):
         return type(self), (self.answer,)
 
 
+class BadRequestError(RefusedError, ValueError):
+    """A request that cannot be meant so.
+
+    Args:
+        param: the field.
+        message: its value, and what is allowed.
+        status: a 4xx.
+    """
+
+    def __init__(self, param: str, message: str, status: int = 400) -> None:
+        self._given = param, message, status
+        super().__init__(Answer(status, "bad_request", f"{param}: {message}", param=param))
+
+    def __reduce__(self) -> Any:
+        return type(self), self._given
+
+
 def refusal(reason: Reason, name: str, detail: str, retry_s: float | None, jitter: float) -> Answer:
     """The answer to a request that is not served now.
 
@@ -128,31 +145,16 @@ def refusal(reason: Reason, name: str, detail: str, retry_s: float | None, jitte
     return Answer(STATUS[reason], reason, message, retry_s=wait_s)
 
 
-def engine_failed(jitter: float) -> Answer:
-    """The answer to a request whose engine died before its first byte: another replica has one.
+def no_replica(message: str, jitter: float, reason: Reason = "no_replica") -> Answer:
+    """The answer to a request whose replica is gone, busy or without engine: another may serve it.
 
     Args:
         jitter: a draw from 0 to 1.
     """
     wait_s = LEAST_RETRY_S * (1 + JITTER * jitter)
-    return Answer(503, "engine_failed", f"Not served: {SAID['engine_failed']}.", retry_s=wait_s)
-
-
-def no_replica(message: str, jitter: float) -> Answer:
-    """The answer to a request whose replica is gone, or busy: another may serve it.
-
-    Args:
-        jitter: a draw from 0 to 1.
-    """
-    wait_s = LEAST_RETRY_S * (1 + JITTER * jitter)
-    return Answer(503, "no_replica", message, retry_s=wait_s)
+    return Answer(503, reason, message, retry_s=wait_s)
 
 
 def cut(message: str) -> Answer:
     """The answer to a request that a clock ends: sent again, it would take as long."""
     return Answer(408, "request_timeout", message, more=(("x-should-retry", "false"),))
-
-
-def bad_request(param: str, message: str, status: int = 400) -> Answer:
-    """The answer to a request that cannot be meant so."""
-    return Answer(status, "bad_request", message, param=param)

@@ -1,7 +1,8 @@
-"""What admission and the door share of ASGI: messages read again, an answer sent whole."""
+"""What the middlewares share of ASGI: messages read again, an answer sent whole."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,10 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
+
+# How the request of this context is to be answered, where what says so is lost on its way out:
+# vLLM and Starlette raise another error in place of the one that ended it.
+reasons: ContextVar[list[Answer] | None] = ContextVar("brimful_reasons", default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from controller.classes import (
     ServiceClasses,
     unknown_class,
 )
-from controller.errors import BrimfulError
+from controller.validation import shown
+from replicas.admission.answers import BadRequestError
 
 TIER = "service_tier"
 OBJECTIVE = "x-llm-d-inference-objective"
@@ -34,21 +35,6 @@ KEYS_CLASSES = "x-brimful-classes"
 PRIORITY_HEADER = "x-vllm-priority"
 HEADER_BYTES = 16 * 1024  # of all headers together; what HAProxy takes is about the same
 SHOWN = 64  # characters of a client's value that are shown to it again
-
-
-class BadRequestError(BrimfulError, ValueError):
-    """A request that cannot be meant so; ``param`` names the field, ``status`` is a 4xx."""
-
-    def __init__(self, param: str, message: str, status: int = 400) -> None:
-        self.param, self.status = param, status
-        super().__init__(f"{param}: {message}")
-
-    def __reduce__(self) -> Any:
-        return _bad_request, (self.param, str(self), self.status)
-
-
-def _bad_request(param: str, text: str, status: int) -> BadRequestError:
-    return BadRequestError(param, text.removeprefix(f"{param}: "), status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +92,7 @@ def read_request(
     of_key = headers[KEYS_CLASSES].split(",") if named_classes and KEYS_CLASSES in headers else []
     if named_classes:
         if said is not None and not isinstance(said, str):
-            raise BadRequestError(param, f"{_shown(said)} is not allowed: the name of a class")
+            raise BadRequestError(param, f"{shown(said)} is not allowed: the name of a class")
         name = _class_of(said, param, classes, of_key)
     one = classes.by_name[name]
     priority = _priority(headers, body)
@@ -127,8 +113,8 @@ def read_request(
 
 
 def prompts_of(value: Any) -> int:
-    """How many prompts the field of that name holds: a list of token ids is one."""
-    several = isinstance(value, list) and any(isinstance(one, str | list) for one in value)
+    """How many prompts a field holds: a list of token ids is one."""
+    several = isinstance(value, list) and any(isinstance(one, str | list | dict) for one in value)
     return len(value) if several else 1
 
 
@@ -209,7 +195,7 @@ def _in_range(param: str, said: Any, value: int | None) -> int:
     if value is None or abs(value) > MOST_PRIORITY:
         raise BadRequestError(
             param,
-            f"{_shown(said)} is not allowed: a whole number from -{MOST_PRIORITY} to"
+            f"{shown(said)} is not allowed: a whole number from -{MOST_PRIORITY} to"
             f" {MOST_PRIORITY}, a lower one is served first",
         )
     return value
@@ -226,12 +212,7 @@ def _timeout_s(headers: Mapping[str, str]) -> float | None:
     if not 0 < value <= LONGEST_TIMEOUT_S:
         raise BadRequestError(
             TIMEOUT,
-            f"{_shown(said)} is not allowed: seconds to the first token, as of {DEADLINE}, above 0"
+            f"{shown(said)} is not allowed: seconds to the first token, as of {DEADLINE}, above 0"
             f" and up to {LONGEST_TIMEOUT_S:g}",
         )
     return value
-
-
-def _shown(said: Any) -> str:
-    text = repr(said)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -6,6 +6,7 @@ are counted there. What a request asked for comes along in a context variable.
 
 import asyncio
 import contextlib
+import copy
 import math
 import random
 import time
@@ -21,12 +22,11 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from controller.classes import AdmissionConfig, ServiceClasses
 from controller.config import Sla
 from controller.records import EngineReport
-from controller.request_slo import RequestSlo, of_class
+from controller.request_slo import KEY, RequestSlo, of_class
 from replicas.admission.admission import Admission
 from replicas.admission.answers import Answer
 from replicas.admission.asked import Asked, read_request
 from replicas.admission.drain import engine_view
-from replicas.admission.handed import promised, prompt_tokens
 from replicas.admission.waiting import Entry
 
 
@@ -98,14 +98,10 @@ class Ticket:
         known = [e.predicted_s for e in self._entries if e.predicted_s is not None]
         return max(known, default=None)
 
-    def refused_early(self) -> bool:
-        """Whether it is refused whatever its prompt is."""
+    def refused_early(self) -> Answer | None:
+        """Why it is refused whatever its prompt is; None: it is not."""
         self.answer = self._gate.check(self.asked, 0)
-        return self.answer is not None
-
-    def engine_is_dead(self) -> bool:
-        """Whether no request can be served here any more."""
-        return self._gate.engine_is_dead()
+        return self.answer
 
     def failed(self) -> Answer:
         """The engine died before the first byte."""
@@ -158,12 +154,7 @@ class Gate:
         self.admission = admission
         self.clock, self.draw = clock, draw
         self.named_classes = named_classes
-        self._client: Any = None
         self._unstarted: dict[str, _Call] = {}  # by vLLM's own id of a request
-
-    def engine_is_dead(self) -> bool:
-        """As vLLM's own health check sees it."""
-        return bool(self._client is not None and self._client.errored)
 
     @property
     def most_body_bytes(self) -> int:
@@ -220,7 +211,6 @@ class Gate:
             outputs = generate(prompt, params, request_id, *args, **options)
             return self._watch(ticket, entry, outputs)
 
-        self._client = client
         client.generate = admit
         self._watch_first_tokens(client.output_processor)
 
@@ -301,3 +291,21 @@ class Gate:
     def _waited_too_long(self, ticket: Ticket, entry: Entry) -> WaitedTooLongError:
         ticket.answer = self.admission.timed_out(entry, ticket.asked, self.clock(), self.draw())
         return WaitedTooLongError(ticket.answer.message)
+
+
+def promised(sampling_params: Any, slo: RequestSlo | None) -> Any:
+    """The same with what its class is promised, for the engine; nobody else says that."""
+    told = dict(sampling_params.extra_args or {})
+    if slo is None and KEY not in told:
+        return sampling_params
+    told.pop(KEY, None)
+    own = copy.copy(sampling_params)
+    own.extra_args = told if slo is None else told | {KEY: slo.to_wire()}
+    return own
+
+
+def prompt_tokens(prompt: Any) -> int:
+    """How many tokens a prompt has, of what vLLM's app hands to ``generate``; 0 where not known."""
+    known = prompt if isinstance(prompt, Mapping) else getattr(prompt, "__dict__", {})
+    held = (known.get(name) for name in ("prompt_token_ids", "prompt_embeds"))
+    return len(next((one for one in held if one is not None), ()))

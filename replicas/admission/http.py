@@ -1,4 +1,4 @@
-"""Admission in front of vLLM's own app: what is read of a request, and what is sent of an answer.
+"""Admission in front of vLLM's own app: who waits for it, and what is sent of an answer.
 
 The answer's status is held back until there is a first byte to send with it. Until then a refusal,
 a timeout or a dead engine is a status of its own, and never an error frame inside a 200.
@@ -6,14 +6,14 @@ a timeout or a dead engine is a status of its own, and never an error frame insi
 
 import json
 import random
-from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from replicas.admission import anthropics
-from replicas.admission.answers import Answer, bad_request, engine_failed
-from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, replayed, send_answer
-from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_headers, too_long
-from replicas.admission.gate import Gate, current
+from replicas.admission import api_errors
+from replicas.admission.answers import SERVER_ERROR, Answer, RefusedError, no_replica
+from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, send_answer
+from replicas.admission.asked import TIER, check_headers, too_long
+from replicas.admission.gate import Gate, Ticket, current
 
 # Whose requests wait for the engine's first token.
 GENERATES = ("/completions", "/responses", "/messages", "/generate", "/invocations")
@@ -21,125 +21,104 @@ ECHOES = ("/completions", "/responses")  # whose answers have a service_tier
 ERROR_FRAME = b'data: {"error"'
 ERROR_FRAMES = (ERROR_FRAME, b"event: error\n")
 ANNOUNCING = (b"event: response.created\n", b"event: response.in_progress\n")  # before any token
-SERVER_ERROR = 500
+DEAD = "Not served: the engine failed before the first token."
 PREDICTED = b"x-brimful-predicted-wait-ms"  # to the first token, from when it was let in
 
 
-class AdmissionMiddleware:
-    """ASGI middleware, outside of all others."""
+class Traces(Protocol):
+    """Makes a span of each request (``replicas.server.tracing``)."""
 
-    def __init__(self, app: App, gate: Gate) -> None:
-        self._app, self._gate = app, gate
+    def request(self, scope: Any, send: Send) -> AbstractContextManager[Send]: ...
+
+
+class AdmissionMiddleware:
+    """ASGI middleware, inside the door, which has read the body.
+
+    Args:
+        client: vLLM's ``AsyncLLM``.
+        gate: None: nobody is refused. An answer is held all the same: a request that waits for an
+            engine that dies is told to come again, and one that waits in a replica that is killed
+            has got nothing, so that HAProxy sends it to another.
+        traces: None: no spans are made.
+    """
+
+    def __init__(
+        self, app: App, client: Any, gate: Gate | None = None, traces: Traces | None = None
+    ) -> None:
+        self._app, self._client, self._gate, self._traces = app, client, gate, traces
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
-        named = [(k.decode("latin-1").lower(), v.decode("latin-1")) for k, v in scope["headers"]]
-        headers = dict(named)
+        elif self._traces is not None and scope["method"] == "POST":
+            with self._traces.request(scope, send) as noting:
+                await self._admit(scope, receive, noting)
+        else:
+            await self._admit(scope, receive, send)
+
+    async def _admit(self, scope: Any, receive: Receive, send: Send) -> None:
         try:
-            check_headers(named)
-            if scope["method"] != "POST":
-                await self._app(scope, receive, send)
+            ticket = None if self._gate is None else self._ticket(self._gate, scope)
+        except RefusedError as refused:
+            await send_answer(refused.answer, send)
+            return
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        path, echo = scope["path"].rstrip("/"), None
+        if ticket is not None:
+            current.set(ticket)
+            if path.endswith(GENERATES) and (answer := ticket.refused_early()) is not None:
+                await send_answer(answer, send)
                 return
-            most_bytes = self._gate.most_body_bytes
-            known: Body | None = scope.get(BODY)
-            if known is None:
-                body, receive = await _read(receive, headers, most_bytes)
-                fields: Mapping[str, Any] = _fields(body)
-            elif known.size_bytes > most_bytes:
-                raise too_long(most_bytes)
-            else:
-                fields = known.fields
-            ticket = self._gate.ticket(headers, fields)
-        except BadRequestError as error:
-            await send_answer(bad_request(error.param, str(error), error.status), send)
-            return
-        current.set(ticket)
-        path = scope["path"].rstrip("/")
-        if path.endswith(GENERATES) and ticket.refused_early():
-            assert ticket.answer is not None
-            await send_answer(ticket.answer, send)
-            return
-        echo = ticket.asked.name if ticket.asked.named and path.endswith(ECHOES) else None
-        held = _HeldAnswer(ticket, send, echo)
+            echo = ticket.asked.name if ticket.asked.named and path.endswith(ECHOES) else None
+        held = _HeldAnswer(self._client, ticket, send, echo)
         try:
             await self._app(scope, receive, held.send)
             await held.flush()
         except Exception:
+            told = await held.refused()
             # Over a refusal vLLM fails once it has announced an answer; all else is for the log.
-            told = ticket.answer if held.over else None
             if told is None or told.reason == "engine_failed":
                 raise
         finally:
-            ticket.close()
+            if ticket is not None:
+                ticket.close()
 
+    def _ticket(self, gate: Gate, scope: Any) -> Ticket | None:
+        """What a request asks for; None where it is none for the engine.
 
-class HeldMiddleware:
-    """ASGI middleware for where nobody is refused: it holds an answer back until its first byte.
-
-    A request that waits for an engine that dies is told to come again, and one that waits in a
-    replica that is killed has got nothing, so that HAProxy sends it to another.
-    """
-
-    def __init__(self, app: App, client: Any) -> None:
-        self._app, self._client = app, client
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        held = _HeldAnswer(_LetIn(self._client), send, None)
-        await self._app(scope, receive, held.send)
-        await held.flush()
-
-
-class _Kept(Protocol):
-    """What is asked of a request's ticket before its first byte."""
-
-    @property
-    def answer(self) -> Answer | None: ...
-
-    @property
-    def predicted_s(self) -> float | None: ...
-
-    def engine_is_dead(self) -> bool: ...
-
-    def failed(self) -> Answer: ...
-
-
-class _LetIn:
-    """In place of a ticket, where nobody is refused.
-
-    Args:
-        client: vLLM's ``AsyncLLM``.
-    """
-
-    answer: Answer | None = None
-    predicted_s: float | None = None
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def engine_is_dead(self) -> bool:
-        return bool(self._client.errored)
-
-    def failed(self) -> Answer:
-        return engine_failed(random.random())
+        Raises:
+            RefusedError: it cannot be meant so.
+        """
+        named = [(k.decode("latin-1").lower(), v.decode("latin-1")) for k, v in scope["headers"]]
+        check_headers(named)
+        if scope["method"] != "POST":
+            return None
+        body: Body | None = scope.get(BODY)  # none of a client that left before its end
+        if body is not None and body.size_bytes > gate.most_body_bytes:
+            raise too_long(gate.most_body_bytes)
+        return gate.ticket(dict(named), {} if body is None else body.fields)
 
 
 class _HeldAnswer:
-    """Sends an answer on, its start together with its first byte."""
+    """Sends an answer on, its start together with its first byte.
 
-    def __init__(self, ticket: _Kept, send: Send, echo: str | None) -> None:
-        self._ticket, self._send, self._echo = ticket, send, echo
+    Args:
+        client: vLLM's ``AsyncLLM``.
+        ticket: None: nobody is refused.
+        echo: the class that the answer names; None: none.
+    """
+
+    def __init__(self, client: Any, ticket: Ticket | None, send: Send, echo: str | None) -> None:
+        self._client, self._ticket, self._send, self._echo = client, ticket, send, echo
         self._start: Message | None = None
         self._announced = b""  # events of a stream that come before its first token
         self._whole: bytes | None = None  # of a JSON answer that is to be changed
-        self.over = False  # another answer has been sent
+        self._over = False  # another answer has been sent
 
     async def send(self, message: Message) -> None:
-        if self.over:
+        if self._over:
             return
         if message["type"] == "http.response.start":
             self._start = message
@@ -150,7 +129,7 @@ class _HeldAnswer:
         body: bytes = message.get("body", b"")
         instead = self._instead(self._start["status"], body)
         if instead is not None:
-            self.over = True
+            self._over = True
             await send_answer(instead, self._send)
             return
         if not body and message.get("more_body"):
@@ -175,26 +154,49 @@ class _HeldAnswer:
 
     async def flush(self) -> None:
         """The app is done; what it began without a body goes out as it is."""
-        if self._start is not None and not self.over:
+        if self._start is not None and not self._over:
             await self._send(self._start)
             if self._announced:
                 await self._send({"type": "http.response.body", "body": self._announced})
 
+    async def refused(self) -> Answer | None:
+        """The app failed: what a refusal was, or has to be now; None: there is none.
+
+        It is sent where nothing of the app's own answer was.
+        """
+        if self._start is not None and not self._over:
+            instead = self._refusal
+            if instead is None and self._client.errored:
+                instead = self._failed()
+            if instead is not None:
+                self._over = True
+                await send_answer(instead, self._send)
+        return self._refusal if self._over else None
+
     def _instead(self, status: int, body: bytes) -> Answer | None:
         """What is sent instead of an answer that has not begun; None: that one."""
-        if self._ticket.answer is not None:
-            return self._ticket.answer
+        if self._refusal is not None:
+            return self._refusal
         if status == 200 and body.startswith(ERROR_FRAMES):
             status, message, param = _error_in(body)
             if status < SERVER_ERROR:
                 return Answer(status, "bad_request", message, param=param)
-        elif status < SERVER_ERROR or not self._ticket.engine_is_dead():
+        elif status < SERVER_ERROR or not self._client.errored:
             return None
+        return self._failed()
+
+    @property
+    def _refusal(self) -> Answer | None:
+        return None if self._ticket is None else self._ticket.answer
+
+    def _failed(self) -> Answer:
+        if self._ticket is None:
+            return no_replica(DEAD, random.random(), "engine_failed")
         return self._ticket.failed()
 
     def _predicted(self) -> list[tuple[bytes, bytes]]:
         """What the client can hold its own wait against."""
-        predicted_s = self._ticket.predicted_s
+        predicted_s = None if self._ticket is None else self._ticket.predicted_s
         return [] if predicted_s is None else [(PREDICTED, str(round(predicted_s * 1000)).encode())]
 
     def _is(self, kind: str) -> bool:
@@ -226,7 +228,7 @@ def _error_in(body: bytes) -> tuple[int, str, str | None]:
     """Status, message and field of an error that begins a stream of any of the APIs."""
     event = json.loads(body.partition(b"data: ")[2].partition(b"\n")[0])
     error = event.get("error", event)
-    status = error.get("code") or anthropics.STATUS.get(error.get("type"), SERVER_ERROR)
+    status = error.get("code") or api_errors.STATUS.get(error.get("type"), SERVER_ERROR)
     return int(status), str(error["message"]), error.get("param")
 
 
@@ -236,42 +238,3 @@ def with_class(frames: bytes, name: str) -> bytes:
     if not frames.startswith(begin):
         return frames
     return begin + f'"{TIER}":{json.dumps(name)},'.encode() + frames[len(begin) :]
-
-
-async def _read(
-    receive: Receive, headers: dict[str, str], most_bytes: int
-) -> tuple[bytes, Receive]:
-    """The body of a JSON request, and what the app reads it from; of others nothing is read.
-
-    Raises:
-        BadRequestError: with status 413, for a body over the limit.
-    """
-    length = headers.get("content-length", "0")
-    if length.isascii() and length.isdigit() and int(length[:20]) > most_bytes:
-        raise too_long(most_bytes)
-    if "json" not in headers.get("content-type", "json"):
-        return b"", receive
-    parts, size, more = [], 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return b"", replayed([message], receive)
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        more = message.get("more_body", False)
-        if size > most_bytes:
-            raise too_long(most_bytes)
-    body = b"".join(parts)
-    whole = {"type": "http.request", "body": body, "more_body": False}
-    return body, replayed([whole], receive)
-
-
-def _fields(body: bytes) -> dict[str, Any]:
-    """The fields that admission reads; what is no JSON object is for vLLM to refuse."""
-    if f'"{TIER}"'.encode() not in body and f'"{PRIORITY}"'.encode() not in body:
-        return {}  # most requests: not parsed twice
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return fields if isinstance(fields, dict) else {}

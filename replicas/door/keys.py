@@ -26,7 +26,6 @@ ALLOWED = (
     f" or a line for each key: {LINE}"
 )
 NO_LINE = ("{", "[", '"', "'", "---", "keys:", "- ")  # what YAML and JSON begin with
-KINDS = {type(None): "nothing", dict: "a mapping", str: "text"}
 MOST_LINES = 3  # that are named one by one where none of a file is a key
 
 
@@ -78,15 +77,18 @@ def parse_keys(text: str, where: str) -> KeyRing:
     Raises:
         ConfigError: each problem with its place, and nothing of what stands there.
     """
-    what = "a single text"
+    what = "YAML of another shape"
     try:
         data = yaml.load(text, Loader)
     except (yaml.YAMLError, RecursionError) as error:
         data, what = None, f"broken YAML{_line_of(error)}"
-    structured = isinstance(data, dict | list)
-    if not structured and _first(text).startswith(NO_LINE):
-        raise _misshapen(where, what)
-    entries = _of_yaml(data, where) if structured else _of_lines(text)
+    structured = isinstance(data, dict | list) or _first(text).startswith(NO_LINE)
+    if not structured:
+        entries = _of_lines(text)
+    elif isinstance(data, dict) and set(data) == {"keys"} and isinstance(data["keys"], list):
+        entries = [(f"keys[{index}]", entry) for index, entry in enumerate(data["keys"])]
+    else:
+        raise ConfigError([f"{where}: keys: {what} is not allowed; allowed: {ALLOWED}"])
     found: list[str] = []
     keys: list[Key] = []
     for place, entry in entries:
@@ -106,23 +108,6 @@ def parse_keys(text: str, where: str) -> KeyRing:
     if found:
         raise ConfigError(found)
     return KeyRing(tuple(keys))
-
-
-def _of_yaml(data: Any, where: str) -> list[tuple[str, Mapping[str, Any]]]:
-    if isinstance(data, list):
-        raise _misshapen(where, f"a list of {len(data)}")
-    if "keys" not in data:
-        raise _misshapen(where, f"a mapping of {len(data)} without `keys`")
-    if len(data) > 1:
-        raise _misshapen(where, f"a mapping of {len(data)}, more than `keys`,")
-    listed = data["keys"]
-    if not isinstance(listed, list):
-        raise _misshapen(where, KINDS.get(type(listed), "a single value"))
-    return [(f"keys[{index}]", entry) for index, entry in enumerate(listed)]
-
-
-def _misshapen(where: str, what: str) -> ConfigError:
-    return ConfigError([f"{where}: keys: {what} is not allowed; allowed: {ALLOWED}"])
 
 
 def _line_of(error: Exception) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from controller.validation import shown
-from replicas.admission.asked import BadRequestError
+from replicas.admission.answers import BadRequestError
+from replicas.admission.asked import prompts_of
 from replicas.door.settings import Limits
 
 # The key of ``Limits`` that bounds a field.
@@ -166,11 +167,7 @@ def _number(value: Any) -> float:
 
 
 def _prompts(value: Any) -> int:
-    """How many prompts a field holds: a list of token ids is one."""
-    if not isinstance(value, list):
-        return 0
-    several = any(isinstance(item, str | list | dict) for item in value)
-    return len(value) if several else 1
+    return prompts_of(value) if isinstance(value, list) else 0
 
 
 def bounded(path: str, fields: Mapping[str, Any], limits: Limits) -> bytes | None:

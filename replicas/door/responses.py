@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.validation import shown
-from replicas.admission.asked import BadRequestError
+from replicas.admission.answers import BadRequestError
 
 PATH = "/v1/responses"
 MESSAGE = "message"

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import re
 import time
 from collections.abc import Callable
 from dataclasses import fields
@@ -27,6 +26,7 @@ from controller.records import (
 from controller.roles import as_prefill
 from replicas.engine import channel
 from replicas.server.autoscaling_stats import autoscaling_stats
+from replicas.server.complaints import Complaints
 from replicas.server.egress import LeavingTokens
 from replicas.server.metrics import ReplicaMetrics
 from replicas.server.routing_stats import KEY, PREFILL, routing_stats
@@ -34,6 +34,8 @@ from replicas.server.routing_stats import KEY, PREFILL, routing_stats
 logger = logging.getLogger("ray.serve")
 
 REPORTED = tuple(field.name for field in fields(ReplicaReport))
+ENGINE_FAILED = "The exchange with the engine failed, and is tried again: %s"
+REFUSED = "The batch controller refused the report: %s"
 SEARCH_S = 2.0  # for the controller, before the engine is asked again; it is looked for meanwhile
 
 
@@ -67,7 +69,7 @@ class ControlLink:
         self._reported_s = asyncio.get_running_loop().time()  # when it came
         self._answered_s = self._reported_s  # when the controller last did
         self._ask_s = -math.inf  # when it is to be asked next
-        self._complaint: str | None = None  # the last one that was logged
+        self._complaints = Complaints(logger)
         self.role: Role | None = None  # as the controller said last
         self._leaves = False  # its replica is being removed
         # Why the last user_config is not what holds, for whoever looks at the replica.
@@ -113,7 +115,7 @@ class ControlLink:
             except Exception as error:  # whatever it is, the replica serves on
                 answer = None
                 self._metrics.publish_age(clock() - self._reported_s)
-                self._complain("The exchange with the engine failed, and is tried again: %s", error)
+                self._complaints.log(ENGINE_FAILED, error)
             await asyncio.sleep(max(next_s - clock(), 0))
 
     @property
@@ -150,12 +152,12 @@ class ControlLink:
                 timeout=self._config.lease_s / 2,
             )
         except RayTaskError as error:
-            self._complain("The batch controller refused the report: %s", error.cause or error)
+            self._complaints.log(REFUSED, error.cause or error)
         except Exception as error:  # gone, slow, or the cluster's store is away
             logger.debug("No answer from the batch controller: %r", error)
             self._controller = None
         else:
-            self._complaint = None
+            self._complaints.over()
             self._answered_s = asyncio.get_running_loop().time()
             if answer.get("role") != self.role:
                 self.role = answer.get("role")
@@ -176,14 +178,6 @@ class ControlLink:
             finding, self._finding = self._finding, None
             self._controller = finding.result()
         return self._controller
-
-    def _complain(self, line: str, error: BaseException) -> None:
-        """Log a problem when it is another than the last one, whatever numbers it names."""
-        said = f"{type(error).__name__}: {error}"
-        complaint = re.sub(r"\d+", "0", said)
-        if complaint != self._complaint:
-            logger.warning(line, said)
-        self._complaint = complaint
 
     def _note(self, report: EngineReport, now_s: float) -> None:
         before: Mode = self._report.mode if self._report else "leased"

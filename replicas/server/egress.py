@@ -5,11 +5,9 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from controller.law.client_feedback import LEAST, Gaps
-from replicas.admission.asgi import App, Message, Receive, Send
 
 # Of a stream, and without a token: its end, an error, a comment that keeps the connection open.
 NO_TOKEN = (b"data: [DONE]", b'data: {"error"', b":")
-NO_TOKEN_TEXT = tuple(one.decode() for one in NO_TOKEN)
 # Of a stream of named events (messages, responses) these alone have a token.
 NAMED = b"event: "
 DELTAS = (b".delta", b"content_block_delta")
@@ -48,52 +46,42 @@ class LeavingTokens:
         self._late += limit_s is not None and limit_s < gap_s <= limit_s / LEAST
 
 
-class LeavingMiddleware:
-    """ASGI middleware, outside of all others that may hold a chunk."""
+class StreamGaps:
+    """The gaps of one stream, which are added to those of all."""
 
-    def __init__(self, app: App, tokens: LeavingTokens) -> None:
-        self._app, self._tokens = app, tokens
+    def __init__(self, tokens: LeavingTokens) -> None:
+        self._tokens = tokens
+        self._left_s: float | None = None  # when the last token had been sent
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        tokens, clock = self._tokens, self._tokens.clock
-        sent_s: float | None = None  # when the last chunk had been sent
+    def leave(self, chunk: bytes) -> bool:
+        """A chunk is sent now; whether it has a token, and ``have_left`` is to be told."""
+        if not _has_token(chunk):
+            return False
+        if self._left_s is not None:
+            self._tokens.add(self._tokens.clock() - self._left_s)
+        return True
 
-        async def counted(message: Message) -> None:
-            nonlocal sent_s
-            if message.get("more_body") and (body := message["body"]) and _has_token(body):
-                if sent_s is not None:
-                    tokens.add(clock() - sent_s)
-                await send(message)
-                # A client that is slow to read holds up its own stream: that time is not ours.
-                sent_s = clock()
-            else:
-                await send(message)
-
-        await self._app(scope, receive, counted)
+    def have_left(self) -> None:
+        """It has been sent: a client that is slow to read holds up its own stream."""
+        self._left_s = self._tokens.clock()
 
 
-def _has_token(body: bytes) -> bool:
-    if body.startswith(NAMED):
-        return body[len(NAMED) : body.find(b"\n")].endswith(DELTAS)
-    return not body.startswith(NO_TOKEN)
+def _has_token(chunk: bytes) -> bool:
+    if chunk.startswith(NAMED):
+        return chunk[len(NAMED) : chunk.find(b"\n")].endswith(DELTAS)
+    return bool(chunk) and not chunk.startswith(NO_TOKEN)
 
 
 async def counted_items(
     items: AsyncGenerator[Any, None], tokens: LeavingTokens
 ) -> AsyncGenerator[Any, None]:
     """The same, with their gaps counted, where chunks leave as values to Ray Serve's ingress."""
-    taken_s: float | None = None
+    gaps = StreamGaps(tokens)
     try:
         async for item in items:
-            if isinstance(item, str):
-                if taken_s is not None and not item.startswith(NO_TOKEN_TEXT):
-                    tokens.add(tokens.clock() - taken_s)
-                yield item
-                taken_s = tokens.clock()
-            else:
-                yield item
+            token = isinstance(item, str) and gaps.leave(item.encode())
+            yield item
+            if token:
+                gaps.have_left()
     finally:
         await items.aclose()

@@ -76,6 +76,17 @@ class ReplicaMetrics:
         self._exported.set([(metrics.CONTROLLER_AGE, (), age_s)])
 
 
+class DoorMetrics:
+    """What the door did: by the names of keys, never by the keys."""
+
+    def __init__(self) -> None:
+        self._requests = Counter(*metrics.DOOR.args)
+
+    def count(self, key: str, outcome: str) -> None:
+        """One request more."""
+        self._requests.inc(1, {"key": key, "outcome": outcome})
+
+
 class AdmissionMetrics:
     """What admission did, by class."""
 

@@ -6,7 +6,6 @@ and decodes. Where no prefill replica can, it prefills itself: nothing is lost b
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
@@ -15,8 +14,9 @@ from typing import Any
 from vllm.exceptions import VLLMValidationError
 
 from controller.metrics import PREFILLS, REMOTE_PREFILL
-from replicas.admission.answers import HEADERS, bad_request
+from replicas.admission.answers import HEADERS, SERVER_ERROR, BadRequestError
 from replicas.engine.settings import prefill_problems
+from replicas.server.complaints import Complaints
 from replicas.server.egress import LeavingTokens
 from replicas.server.pd_requests import KV_PARAMS, NOT_A_CLIENTS, forbidden, is_local, plain
 from replicas.server.server import BrimfulServer
@@ -51,7 +51,7 @@ LOOK_S = 0.25  # how often it is looked whether there still is a prefill replica
 LONGEST_PREFILL_S = 60.0
 # Of the time to a request's deadline; in the rest the decode engine has to prefill.
 PREFILL_FRAC = 0.75
-SERVER_ERROR = 500
+FALLS_BACK = "This replica prefills prompts itself: %s"
 # remote; local: the request asks for it; fallback: no other could; direct: sooner so (MixedServer)
 WHERE = PREFILLS.labels[0]
 
@@ -81,7 +81,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         await super().start()
         _guard(self.engine._engine_client)
         self._prefills, self._waited = Counter(*PREFILLS.args), Counter(*REMOTE_PREFILL.args)
-        self._complaint: str | None = None  # the last one that was logged
+        self._complaints = Complaints(logger)
         if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
             # Its HTTP app, which is around these calls too, does all of that already.
             self.engine.gate = None
@@ -103,7 +103,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         Ray's way, where a failed prefill fails the request.
         """
         if (field := forbidden(request)) is not None:
-            yield _bad_request(field, f"{field}: {NOT_A_CLIENTS}")
+            yield _bad_request(field)
             return
         backend, ids, came_s = self._get_connector_backend(), None, time.time()
         if is_local(request) or self.engine.refuses(request, raw_request_info):
@@ -135,26 +135,18 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         try:
             chunk = await self._first(request, info)
         except Exception as error:  # there is none, it died, or Ray cannot reach it
-            self._complain(error)
+            self._complaints.log(FALLS_BACK, error)
             chunk = None
         else:
             if isinstance(chunk, ErrorResponse):
                 # Whether it is the request's fault is for this engine to say.
                 if int(chunk.error.code or 0) >= SERVER_ERROR:
-                    self._complain(PrefillError(chunk.error.message))
+                    self._complaints.log(FALLS_BACK, PrefillError(chunk.error.message))
                 chunk = None
         if (waited_s := clock() - begin_s) > 0:  # Ray's counters take nothing else
             self._waited.inc(waited_s)
         self._prefills.inc(1, {WHERE: "fallback" if chunk is None else "remote"})
         return chunk
-
-    def _complain(self, error: Exception) -> None:
-        """Log what keeps prompts from being prefilled elsewhere, where it is not the last again."""
-        said = f"{type(error).__name__}: {error}"
-        complaint = re.sub(r"[0-9a-f]{8,}|\d+", "0", said)
-        if complaint != self._complaint:
-            logger.warning("This replica prefills prompts itself: %s", said)
-        self._complaint = complaint
 
     async def _first(self, request: Any, info: RawRequestInfo | None) -> Any:
         """The first item of a call to a prefill replica, which ends with whoever waits for it.
@@ -258,8 +250,8 @@ def _guard(client: Any) -> None:
     client.generate, client.notify_kv_transfer_request_rejected = told, rejected
 
 
-def _bad_request(field: str, message: str) -> ErrorResponse:
-    answer = bad_request(field, message)
+def _bad_request(field: str) -> ErrorResponse:
+    answer = BadRequestError(field, NOT_A_CLIENTS).answer
     # Which Ray's ingress is told by, and clients of this replica's own app would be shown.
     told = {} if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING else {HEADERS: answer.headers}
     return ErrorResponse(error=ErrorInfo.model_validate({**answer.body["error"], **told}))

@@ -12,8 +12,8 @@ from ray.llm._internal.serve.core.configs.openai_api_models import ErrorInfo, Er
 from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 
-from replicas.admission.answers import HEADERS, Answer, bad_request
-from replicas.admission.asked import PRIORITY, PROMPT, TIER, BadRequestError, check_headers
+from replicas.admission.answers import HEADERS, Answer, RefusedError
+from replicas.admission.asked import PRIORITY, PROMPT, TIER, check_headers
 from replicas.admission.gate import Gate, Ticket, current
 from replicas.admission.http import ERROR_FRAME, with_class
 from replicas.server.egress import LeavingTokens, counted_items
@@ -60,31 +60,22 @@ class AdmittingEngine(VLLMEngine):
         self, tracing: Tracing, call: Call, request: Any, info: RawRequestInfo | None
     ) -> AsyncGenerator[Any, None]:
         headers = _headers(info)
-        traced = tracing.begin(headers)
-        others = {name: value for name, value in headers.items() if name not in CARRIED}
-        info = RawRequestInfo(headers={**others, **traced.headers})
-        error: BaseException | None = None
-        try:
+        with tracing.span(headers) as traced:
+            others = {name: value for name, value in headers.items() if name not in CARRIED}
+            info = RawRequestInfo(headers={**others, **traced.headers})
             async for item in admitted(self.gate, call(request, info), request, info):
                 if isinstance(item, ErrorResponse):
-                    traced.answered(item.error.code, None)
+                    traced.status = item.error.code
                 yield item
-            traced.answered_whole()
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            traced.ended(current.get(), error)
+            traced.whole = True
 
     def refuses(self, request: Any, info: RawRequestInfo | None) -> bool:
         """Whether a call with this request would be refused now, whatever its prompt is."""
         if self.gate is None:
             return False
         try:
-            headers = _headers(info)
-            check_headers(headers.items())
-            return self.gate.ticket(headers, _fields(request)).refused_early()
-        except BadRequestError:
+            return _ticket(self.gate, request, info).refused_early() is not None
+        except RefusedError:
             return True
 
 
@@ -103,17 +94,14 @@ async def admitted(
         async for item in items:
             yield item
         return
-    headers = _headers(info)
     try:
-        check_headers(headers.items())
-        ticket = gate.ticket(headers, _fields(request))
-    except BadRequestError as error:
-        yield as_error(bad_request(error.param, str(error), error.status))
+        ticket = _ticket(gate, request, info)
+    except RefusedError as refused:
+        yield as_error(refused.answer)
         return
     current.set(ticket)  # of this call's own context: Ray runs each in a task
-    if ticket.refused_early():
-        assert ticket.answer is not None
-        yield as_error(ticket.answer)
+    if (answer := ticket.refused_early()) is not None:
+        yield as_error(answer)
         return
     try:
         begun = False
@@ -139,6 +127,12 @@ def as_error(answer: Answer) -> ErrorResponse:
     """A refusal as Ray Serve LLM carries errors."""
     error = {**answer.body["error"], HEADERS: answer.headers}
     return ErrorResponse(error=ErrorInfo.model_validate(error))
+
+
+def _ticket(gate: Gate, request: Any, info: RawRequestInfo | None) -> Ticket:
+    headers = _headers(info)
+    check_headers(headers.items())
+    return gate.ticket(headers, _fields(request))
 
 
 def _headers(info: RawRequestInfo | None) -> dict[str, str]:

@@ -15,13 +15,12 @@ from controller.fleet.refusals import LONGEST
 from controller.records import EngineReport
 from controller.request_slo import differ
 from replicas.admission.admission import Admission
-from replicas.door.door import Door, Rules
+from replicas.door.auth import Door, Rules
 from replicas.engine import channel
 from replicas.engine.settings import EngineSettings, parse_live, parse_settings
 from replicas.server.autoscaling_stats import scaled_by_another
-from replicas.server.door_metrics import DoorMetrics
 from replicas.server.engine_facts import engine_facts
-from replicas.server.metrics import AdmissionMetrics, ReplicaMetrics
+from replicas.server.metrics import AdmissionMetrics, DoorMetrics, ReplicaMetrics
 from replicas.server.proxies import go_past
 from replicas.server.startup import REPLICA, gc_paused
 
@@ -37,7 +36,7 @@ with gc_paused():  # these import vLLM
     from replicas.server.app import guard_app
     from replicas.server.control_link import ControlLink
     from replicas.server.egress import LeavingTokens
-    from replicas.server.last_words import LastWords, before_shutdown
+    from replicas.server.stream_ends import OpenAnswers, before_shutdown
     from replicas.server.timeline_link import TimelineLink, class_names
     from replicas.server.tracing import Tracing
     from replicas.server.vllm_engine import BrimfulEngine
@@ -161,11 +160,11 @@ class BrimfulServer(LLMServer):
 
     async def __serve_build_asgi_app__(self) -> Any:
         app = await super().__serve_build_asgi_app__()
-        words = LastWords()
-        before_shutdown(words.drain)
-        await words.clocks.replace_rays()
+        answers = OpenAnswers()
+        before_shutdown(answers.drain)
+        await answers.clocks.replace_rays()
         client = self.engine._engine_client
-        before = self._door, words, self._leaving
+        before = self._door, answers, self._leaving
         guard_app(app, client, *before, gate=self._gate, tracing=self._tracing)
         return app
 

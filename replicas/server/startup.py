@@ -2,14 +2,10 @@
 
 import contextlib
 import gc
-import re
 import time
 from collections.abc import Callable, Iterator
 
 import psutil
-
-SAYS = "Replica started in"
-PHASE = re.compile(r"([a-z]+(?: [a-z]+)*) (\d+\.\d) s")
 
 
 class StartUp:
@@ -32,14 +28,7 @@ class StartUp:
 
     def __str__(self) -> str:
         each = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in self.phases.items())
-        return f"{SAYS} {sum(self.phases.values()):.1f} s: {each}"
-
-
-def read_phases(log: str) -> dict[str, float] | None:
-    """The phases of the last start that a replica's log tells of, seconds; None: of none."""
-    _, said, rest = log.rpartition(SAYS)
-    line = rest.partition("\n")[0].partition(":")[2]
-    return {phase: float(seconds) for phase, seconds in PHASE.findall(line)} if said else None
+        return f"Replica started in {sum(self.phases.values()):.1f} s: {each}"
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@ No attribute holds anything that a client sent but the name of a class that is c
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,13 +16,13 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from controller.records import EngineReport
-from replicas.admission.asgi import App, Message, Receive, Send
+from replicas.admission.answers import SERVER_ERROR
+from replicas.admission.asgi import Message, Send
 from replicas.admission.gate import Ticket, current
 
 NAME = "brimful.request"
 CARRIED = ("traceparent", "tracestate")  # the headers in which W3C carries a trace
 REASON = b"x-brimful-reason"  # of an answer that is a refusal
-SERVER_ERROR = 500
 LEFT = (asyncio.CancelledError, GeneratorExit)  # what a request ends with whose client is gone
 
 
@@ -30,6 +31,9 @@ class TracedRequest:
 
     Attributes:
         headers: with which what comes next is its child.
+        admitted: whether the engine got a prompt of it.
+        status, reason: of its answer, once that has begun.
+        whole: the last of its answer was sent.
     """
 
     def __init__(self, span: Span) -> None:
@@ -37,16 +41,11 @@ class TracedRequest:
         self.headers: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(self.headers, trace.set_span_in_context(span))
         self.sampled = span.is_recording()
-        self._admitted = False
+        self.admitted = self.whole = False
+        self.status: int | None = None
+        self.reason: str | None = None
         self._queue_s: float | None = None
         self._first_token_s: float | None = None
-        self._status: int | None = None
-        self._reason: str | None = None
-        self._whole = False
-
-    def let_in(self) -> None:
-        """The engine gets a prompt of it."""
-        self._admitted = True
 
     def started(self, stats: Any) -> None:
         """A prompt of it has its first token; of several the slowest counts.
@@ -58,14 +57,6 @@ class TracedRequest:
         self._queue_s = max(queue_s, self._queue_s or 0.0)
         self._first_token_s = max(stats.first_token_latency, self._first_token_s or 0.0)
 
-    def answered(self, status: int, reason: str | None) -> None:
-        """Its answer has begun."""
-        self._status, self._reason = status, reason
-
-    def answered_whole(self) -> None:
-        """The last of its answer was sent."""
-        self._whole = True
-
     def ended(self, ticket: Ticket | None, error: BaseException | None = None) -> None:
         """It is over.
 
@@ -75,21 +66,21 @@ class TracedRequest:
         """
         if not self.sampled:
             return
-        if self._reason is None and ticket is not None and ticket.answer is not None:
-            self._reason = ticket.answer.reason
+        if self.reason is None and ticket is not None and ticket.answer is not None:
+            self.reason = ticket.answer.reason
         failed = error is not None and not isinstance(error, LEFT)
         known: dict[str, Any] = {
-            "brimful.admitted": self._admitted,
-            "brimful.refused": self._reason,
+            "brimful.admitted": self.admitted,
+            "brimful.refused": self.reason,
             "brimful.class": ticket and ticket.asked.name,
             "brimful.predicted_wait_s": ticket and ticket.predicted_s,
             "brimful.queue_s": self._queue_s,
             "brimful.first_token_s": self._first_token_s,
-            "brimful.client_left": (not self._whole and not failed) or None,
-            "http.response.status_code": self._status,
+            "brimful.client_left": (not self.whole and not failed) or None,
+            "http.response.status_code": self.status,
         }
         self._span.set_attributes({k: value for k, value in known.items() if value is not None})
-        if failed or (self._status or 0) >= SERVER_ERROR:
+        if failed or (self.status or 0) >= SERVER_ERROR:
             self._span.set_status(Status(StatusCode.ERROR))
         self._span.end()
 
@@ -109,12 +100,45 @@ class Tracing:
     ) -> None:
         self._tracer, self._replica_id, self._report = tracer, replica_id, report
 
-    def begin(self, headers: Mapping[str, str]) -> TracedRequest:
-        """A request has come: a child of Ray Serve's span where it made one, else of the client's.
+    @contextmanager
+    def request(self, scope: Any, send: Send) -> Iterator[Send]:
+        """A POST, from when the door has let it in; who is turned away there leaves no span.
+
+        Returns:
+            What its answer is to be sent by.
+        """
+        headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
+        with self.span({k: v for k, v in headers if k in CARRIED}) as traced:
+            others = [pair for pair in scope["headers"] if pair[0].decode("latin-1") not in CARRIED]
+            ours = [(name.encode(), value.encode()) for name, value in traced.headers.items()]
+            scope["headers"] = [*others, *ours]
+
+            async def noting(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    traced.status = message["status"]
+                    traced.reason = _reason(message.get("headers", ()))
+                await send(message)
+                if message["type"] == "http.response.body" and not message.get("more_body"):
+                    traced.whole = True
+
+            yield noting
+
+    @contextmanager
+    def span(self, headers: Mapping[str, str]) -> Iterator[TracedRequest]:
+        """A request: a child of Ray Serve's span where it made one, else of the client's.
 
         Args:
             headers: by their names in lower case.
         """
+        traced = self._begin(headers)
+        try:
+            yield traced
+        except BaseException as error:
+            traced.ended(current.get(), error)
+            raise
+        traced.ended(current.get())
+
+    def _begin(self, headers: Mapping[str, str]) -> TracedRequest:
         above = None
         if not trace.get_current_span().get_span_context().is_valid:
             carried = {name: headers[name] for name in CARRIED if name in headers}
@@ -151,7 +175,7 @@ class Tracing:
 async def _noted(
     request: TracedRequest, outputs: AsyncGenerator[Any, None]
 ) -> AsyncGenerator[Any, None]:
-    request.let_in()
+    request.admitted = True
     try:
         async for output in outputs:
             if output.metrics is not None:  # log_stats
@@ -162,39 +186,6 @@ async def _noted(
             yield output
     finally:
         await outputs.aclose()
-
-
-class TracingMiddleware:
-    """ASGI middleware, inside the door: who is turned away there is counted, and leaves no span."""
-
-    def __init__(self, app: App, tracing: Tracing) -> None:
-        self._app, self._tracing = app, tracing
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
-        request = self._tracing.begin({k: v for k, v in headers if k in CARRIED})
-        others = [pair for pair in scope["headers"] if pair[0].decode("latin-1") not in CARRIED]
-        ours = [(name.encode(), value.encode()) for name, value in request.headers.items()]
-        scope["headers"] = [*others, *ours]
-
-        async def noting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                request.answered(message["status"], _reason(message.get("headers", ())))
-            await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                request.answered_whole()
-
-        error: BaseException | None = None
-        try:
-            await self._app(scope, receive, noting)
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            request.ended(current.get(), error)
 
 
 def _reason(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from vllm.exceptions import GenerationError, VLLMValidationError
 
+from replicas.admission.answers import CLIENT_ERROR, Answer
+from replicas.admission.asgi import reasons
 from replicas.workarounds.grammar_faults import FAULT
-from replicas.workarounds.stream_ends import give_reason
 
 
 class GrammarError(VLLMValidationError, GenerationError):
@@ -39,7 +40,8 @@ async def _checked(outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, No
                 reason = one.stop_reason
                 if isinstance(reason, str) and one.finish_reason == "error":
                     error = GrammarError(reason.removeprefix(FAULT))
-                    give_reason(error)
+                    if (known := reasons.get()) is not None:
+                        known.append(Answer(CLIENT_ERROR, "bad_request", str(error)))
                     raise error
             yield output
     finally:

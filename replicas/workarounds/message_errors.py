@@ -12,7 +12,7 @@ from typing import Any
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 
-from replicas.admission.anthropics import error_event
+from replicas.admission.api_errors import anthropic_event
 
 HANDLER = "anthropic_serving_messages"
 FRAME = 'data: {"error"'
@@ -54,4 +54,4 @@ async def _ended(convert: Any, chunks: AsyncGenerator[str, None]) -> AsyncGenera
     for one in errors:
         await chunks.aclose()  # its [DONE] is none of Anthropic's
         told = json.loads(one.removeprefix("data: "))["error"]
-        yield error_event(int(told["code"]), str(told["message"])).decode()
+        yield anthropic_event(int(told["code"]), str(told["message"])).decode()

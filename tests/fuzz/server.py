@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from ray.llm._internal.serve.core.server.llm_server import _add_middleware_to_built_app
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from controller.classes import parse_admission, parse_classes
 from replicas.admission.admission import Admission
 from replicas.admission.gate import Gate
-from replicas.admission.http import AdmissionMiddleware
-from replicas.door.door import Door, Rules
-from replicas.door.http import DoorMiddleware
+from replicas.door.auth import Door, Rules
 from replicas.door.settings import parse_security
+from replicas.server.app import guard_app
+from replicas.server.egress import LeavingTokens
+from replicas.server.stream_ends import OpenAnswers
 from replicas.workarounds.grammar_answers import answer_for_grammars
-from replicas.workarounds.stream_ends import StreamEndMiddleware
 from serve_app.demo.tiny_model import make_tiny_model
 from tests.fuzz.processes import ended_by_sigterm
 from tests.vllm.emulated_app import emulated_app
@@ -45,10 +44,9 @@ async def _answer(llm: AsyncLLM, app: Any, port: int, keys: Path) -> None:
         Admission(parse_classes(CLASSES), parse_admission({}), SLOTS, 0.0), named_classes=True
     )
     gate.guard(llm)
-    _add_middleware_to_built_app(app, StreamEndMiddleware)
-    _add_middleware_to_built_app(app, AdmissionMiddleware, gate=gate)
     block = {"keys": {"file": str(keys)}, "limits": {"max_tokens": 16, "max_n": 4}}
-    _add_middleware_to_built_app(app, DoorMiddleware, door=Door(Rules(parse_security(block))))
+    door = Door(Rules(parse_security(block)))
+    guard_app(app, llm, door, OpenAnswers(), LeavingTokens(), gate=gate)
     config = uvicorn.Config(app, port=port, log_level="error", lifespan="off")
     await uvicorn.Server(config).serve()
 

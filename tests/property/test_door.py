@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.errors import ConfigError
-from replicas.admission.asked import BadRequestError
-from replicas.door.door import Door, Rules
+from replicas.admission.answers import BadRequestError
+from replicas.door.auth import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.keys import parse_keys
 from replicas.door.limits import bounded, check_fields
@@ -76,7 +76,7 @@ def test_a_body_that_passed_asks_for_no_more_than_it_may(fields: Any, limits: Li
     try:
         check_fields(fields, limits)
     except BadRequestError as error:
-        assert error.param in fields
+        assert error.answer.param in fields
         return
     for name, most in (("n", limits.max_n), ("max_tokens", limits.max_tokens)):
         value = fields.get(name)

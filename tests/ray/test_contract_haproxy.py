@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
-from replicas.door.door import Door, Rules
+from replicas.door.auth import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
 from serve_app.haproxy import (

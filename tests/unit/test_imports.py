@@ -49,7 +49,7 @@ MAY_IMPORT_RAY = {
     "replicas/server/vllm_engine.py",
     "replicas/server/plain_calls.py",
     "replicas/workarounds/plain_errors.py",
-    "replicas/server/last_words.py",
+    "replicas/server/stream_ends.py",
     "replicas/server/answer_clocks.py",
     "controller/fleet/actor.py",
     "replicas/server/model_files.py",
@@ -59,7 +59,6 @@ MAY_IMPORT_RAY = {
     "replicas/server/pd_server.py",
     "replicas/emulator/emulated_server.py",
     "replicas/server/metrics.py",
-    "replicas/server/door_metrics.py",
 }
 MAY_IMPORT_VLLM = ("replicas/", "benchmarks/", "serve_app/checks/")
 

@@ -21,7 +21,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.app import build_app
 from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
-from replicas.door.door import Door, Rules
+from replicas.door.auth import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
 from serve_app.demo.tiny_model import make_tiny_model

@@ -52,7 +52,6 @@ def test_whatever_is_exported_is_made_from_the_list() -> None:
     calls = made()
     assert set(calls) == {
         "controller/fleet/actor.py",
-        "replicas/server/door_metrics.py",
         "replicas/server/metrics.py",
         "replicas/server/pd_server.py",
         "serve_app/ingress.py",

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from replicas.server.startup import StartUp, gc_paused, read_phases
+from replicas.server.startup import StartUp, gc_paused
 from replicas.workarounds.core_process import RunEngineCore
 
 
@@ -25,14 +25,6 @@ def test_phases_follow_each_other() -> None:
 
     assert start.phases == {"process": 1.5, "imports": 8.0, "engine": 12.25}
     assert str(start) == ("Replica started in 21.8 s: process 1.5 s, imports 8.0 s, engine 12.2 s")
-
-
-def test_the_last_start_in_a_log_is_read() -> None:
-    first, last = started(("process", 9.0)), started(("process", 0.5), ("model files", 12.0))
-    log = f"INFO 04:56 -- {first}\nINFO 04:57 -- {last}\nINFO 04:58 -- Started HTTP 8.0 server\n"
-
-    assert read_phases(log) == {"process": 0.5, "model files": 12.0}
-    assert read_phases("INFO 04:58 -- Started HTTP server\n") is None
 
 
 @pytest.mark.parametrize("was_on", [True, False])

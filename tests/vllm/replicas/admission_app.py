@@ -14,10 +14,12 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from controller.classes import parse_admission, parse_classes
 from replicas.admission.admission import Admission
 from replicas.admission.gate import Gate
-from replicas.admission.http import AdmissionMiddleware
-from replicas.workarounds.disconnects import DisconnectMiddleware
+from replicas.door.auth import Door, Rules
+from replicas.door.settings import parse_security
+from replicas.server.app import guard_app
+from replicas.server.egress import LeavingTokens
+from replicas.server.stream_ends import OpenAnswers
 from replicas.workarounds.grammar_answers import answer_for_grammars
-from replicas.workarounds.stream_ends import StreamEndMiddleware
 from tests.vllm.emulated_app import emulated_app
 
 CLASSES = {
@@ -110,10 +112,8 @@ async def serving(tiny_llama: Path) -> AsyncIterator[Served]:
     gate = Gate(admission, named_classes=True)
     answer_for_grammars(llm)
     gate.guard(llm)
-    app.middleware_stack = None
-    app.add_middleware(StreamEndMiddleware)
-    app.add_middleware(AdmissionMiddleware, gate=gate)
-    app.add_middleware(DisconnectMiddleware)
+    door = Door(Rules(parse_security({"extra_paths": ["POST /tokenize"]})))
+    guard_app(app, llm, door, OpenAnswers(), LeavingTokens(), gate=gate)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(cancels(app), log_level="error", lifespan="off"))

@@ -16,11 +16,11 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from controller.classes import parse_admission, parse_classes
 from replicas.admission.admission import Admission
 from replicas.admission.gate import Gate
-from replicas.door.door import Door, Rules
+from replicas.door.auth import Door, Rules
 from replicas.door.settings import parse_security
 from replicas.server.app import guard_app
 from replicas.server.egress import LeavingTokens
-from replicas.server.last_words import LastWords
+from replicas.server.stream_ends import OpenAnswers
 from replicas.workarounds.grammar_answers import answer_for_grammars
 from tests.vllm.emulated_app import OURS, app_around
 from tests.vllm.harness import batching
@@ -45,7 +45,7 @@ class Replica:
     llm: AsyncLLM
     gate: Gate
     door: Door
-    words: LastWords
+    answers: OpenAnswers
     leaving: LeavingTokens
     url: str
     counted: list[tuple[str, str]]
@@ -87,14 +87,14 @@ async def replica(model: Path, **engine: Any) -> AsyncIterator[Replica]:
         gate.guard(llm)
         counted: list[tuple[str, str]] = []
         door = Door(Rules(parse_security({})), lambda key, what: counted.append((key, what)))
-        words, leaving = LastWords(), LeavingTokens(on=True)
-        guard_app(app, llm, door, words, leaving, gate=gate)
+        answers, leaving = OpenAnswers(), LeavingTokens(on=True)
+        guard_app(app, llm, door, answers, leaving, gate=gate)
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
             task = asyncio.create_task(server.serve(sockets=[listener]))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            yield Replica(llm, gate, door, words, leaving, url, counted)
+            yield Replica(llm, gate, door, answers, leaving, url, counted)
             server.should_exit = server.force_exit = True
             await task
     finally:

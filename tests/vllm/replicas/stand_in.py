@@ -17,6 +17,11 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from controller.classes import ServiceClasses, parse_admission
 from replicas.admission.admission import Admission
 from replicas.admission.gate import Gate, NotLetInError, WaitedTooLongError
+from replicas.admission.http import AdmissionMiddleware
+from replicas.door.auth import Door, Rules
+from replicas.door.http import DoorMiddleware
+from replicas.door.settings import parse_security
+from replicas.server.stream_ends import OpenAnswers, StreamEndMiddleware
 from tests.unit.replicas.admission.builders import CLASSES
 
 PROMPT = {"prompt_token_ids": [1, 2, 3]}
@@ -71,17 +76,6 @@ async def dead() -> AsyncIterator[str]:
     yield ""
 
 
-def begins(engine: Engine, own_id: str) -> None:
-    """The engine is told of a request."""
-    engine.output_processor.add_request(SimpleNamespace(request_id=own_id))
-    engine.output_processor.request_states[own_id] = SimpleNamespace(is_prefilling=True)
-
-
-def first_token(engine: Engine, *own_ids: str) -> None:
-    """The engine has made one of each of these."""
-    engine.output_processor.process_outputs([SimpleNamespace(request_id=one) for one in own_ids])
-
-
 def app_of(engine: Engine) -> Starlette:
     """An app that answers as vLLM's: errors of a stream are frames, others are statuses."""
 
@@ -121,6 +115,13 @@ def gate_of(engine: Any, classes: ServiceClasses = CLASSES, *, named: bool = Tru
     made = Gate(Admission(classes, parse_admission(None), 10, 0.0), named_classes=named)
     made.guard(engine)
     return made
+
+
+def before(app: Any, engine: Any, gate: Gate | None, traces: Any = None, **security: Any) -> Any:
+    """The app with all that a replica puts before it."""
+    admission = AdmissionMiddleware(app, engine, gate, traces)
+    door = DoorMiddleware(admission, Door(Rules(parse_security(security))))
+    return StreamEndMiddleware(door, OpenAnswers())
 
 
 def client_of(app: Any) -> httpx.AsyncClient:

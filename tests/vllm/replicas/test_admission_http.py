@@ -1,9 +1,10 @@
 """Admission before vLLM's app and around its ``generate``: statuses, never a frame inside a 200."""
 
 import asyncio
-import itertools
+import functools
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,21 +22,16 @@ from controller.classes import one_class, parse_admission
 from controller.request_slo import KEY, of_class
 from replicas.admission.drain import EngineView
 from replicas.admission.gate import Gate, WaitedTooLongError, current, prompt_tokens
-from replicas.admission.http import AdmissionMiddleware, HeldMiddleware, with_class
-from replicas.door.door import Door, Rules
-from replicas.door.http import DoorMiddleware
-from replicas.door.settings import parse_security
-from replicas.workarounds.stream_ends import StreamEndMiddleware
+from replicas.admission.http import with_class
 from tests.unit.replicas.admission.builders import CLASSES
 from tests.vllm.replicas.stand_in import (
     PROMPT,
     Engine,
     app_of,
     ask,
-    begins,
+    before,
     client_of,
     dead,
-    first_token,
     gate_of,
     never,
 )
@@ -53,7 +49,7 @@ def gate(engine: Engine) -> Gate:
 
 @pytest.fixture
 async def client(engine: Engine, gate: Gate) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(AdmissionMiddleware(app_of(engine), gate)) as made:
+    async with client_of(before(app_of(engine), engine, gate)) as made:
         yield made
     waiting = gate.admission.waiting
     assert (waiting.requests, waiting.running) == (0, 0)
@@ -110,26 +106,6 @@ async def test_an_engine_that_dies_before_the_first_byte_is_a_503_to_repeat(clie
     assert (await ask(client, stream=stream)).status_code == 503
 
 
-async def test_an_answer_that_is_not_streamed_has_begun_with_its_first_token(client, engine, gate):
-    made, done = asyncio.Event(), asyncio.Event()
-
-    async def outputs() -> AsyncIterator[str]:
-        begins(engine, "inner")
-        first_token(engine, "inner", "other")
-        made.set()
-        await done.wait()
-        yield "abc"
-
-    engine.outputs = outputs
-    call = asyncio.create_task(ask(client, {"x-request-timeout-seconds": "0.2"}))
-    await made.wait()
-    assert (gate.admission.waiting.running, gate.admission.waiting.requests) == (1, 0)
-    await asyncio.sleep(0.3)  # its timeout was for the first token
-    done.set()
-    assert (await call).json()["text"] == "abc"
-    assert gate.admission.counts.started == {"silver": 1}
-
-
 async def test_an_engine_that_dies_later_ends_the_stream_with_its_error(client, engine):
     async def outputs() -> AsyncIterator[str]:
         yield "a"
@@ -155,10 +131,19 @@ async def test_an_error_that_is_the_first_frame_is_a_status(client, engine):
 async def test_without_classes_a_tier_is_what_vllm_makes_of_it() -> None:
     engine = Engine()
     gate = gate_of(engine, one_class(None), named=False)
-    async with client_of(AdmissionMiddleware(app_of(engine), gate)) as client:
+    async with client_of(before(app_of(engine), engine, gate)) as client:
         answer = await ask(client, service_tier="flex")
     assert answer.json()["service_tier"] is None
     assert gate.admission.counts.let_in == {"default": 1}
+
+
+@pytest.mark.parametrize(("frac", "tokens"), [(1.0, 101), (0.1, 11), (0.0, 0)])
+async def test_a_prompt_counts_by_the_share_that_is_computed(engine, gate, frac, tokens) -> None:
+    waiting = gate.admission.waiting
+    waiting.engine = replace(waiting.engine, computed_frac=frac)
+    outputs = engine.generate({"prompt_token_ids": [1] * 101}, SamplingParams(), "r")
+    assert waiting.tokens == tokens
+    assert [output async for output in outputs] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +170,7 @@ def test_only_the_first_event_of_a_stream_is_changed() -> None:
 @pytest.fixture
 async def unlimited(engine: Engine) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a replica where nobody is refused."""
-    async with client_of(HeldMiddleware(app_of(engine), engine)) as made:
+    async with client_of(before(app_of(engine), engine, None)) as made:
         yield made
 
 
@@ -248,43 +233,50 @@ async def sent(app: Any, path: str = "/v1/responses") -> list[Any]:
 
 
 async def test_events_that_announce_an_answer_leave_with_its_first_token(engine, gate) -> None:
-    for app in (AdmissionMiddleware, HeldMiddleware):
-        own = {"gate": gate} if app is AdmissionMiddleware else {"client": engine}
-        start, first, second, _ = await sent(app(streaming(CREATED, PROGRESS, DELTA, DELTA), **own))
+    for its in (gate, None):
+        around = functools.partial(before, engine=engine, gate=its)
+        start, first, second, _ = await sent(around(streaming(CREATED, PROGRESS, DELTA, DELTA)))
         assert start["status"] == 200
         assert (first["body"], second["body"]) == (CREATED + PROGRESS + DELTA, DELTA)
-        _, whole = await sent(app(streaming(CREATED + PROGRESS), **own))
+        _, whole = await sent(around(streaming(CREATED + PROGRESS)))
         assert whole["body"] == CREATED + PROGRESS  # a stream without a token
-        _, first, second, _ = await sent(app(streaming(CREATED + DELTA, DELTA), **own))
+        _, first, second, _ = await sent(around(streaming(CREATED + DELTA, DELTA)))
         assert (first["body"], second["body"]) == (CREATED + DELTA, DELTA)
 
 
 @pytest.mark.parametrize("error", [FAILED, ANTHROPICS])
-async def test_an_error_event_that_comes_first_is_a_status(gate, error: bytes) -> None:
-    start, body = await sent(AdmissionMiddleware(streaming(CREATED, error), gate))
+async def test_an_error_event_that_comes_first_is_a_status(engine, gate, error: bytes) -> None:
+    start, body = await sent(before(streaming(CREATED, error), engine, gate))
     told = json.loads(body["body"])["error"]
     assert (start["status"], told["message"]) == (400, "no")
-    late = await sent(AdmissionMiddleware(streaming(CREATED, DELTA, error), gate))
+    late = await sent(before(streaming(CREATED, DELTA, error), engine, gate))
     assert late[0]["status"] == 200
 
 
-@pytest.mark.parametrize(("outputs", "reason"), [(never, "queue_timeout"), (dead, "engine_failed")])
-async def test_a_stream_that_has_only_been_announced_is_refused(engine, gate, outputs, reason):
-    engine.outputs = outputs
-    app = StreamEndMiddleware(streaming(CREATED, PROGRESS, DELTA, engine=engine))
+@pytest.mark.parametrize(
+    ("outputs", "admits", "reason"),
+    [
+        (never, True, "queue_timeout"),
+        (dead, True, "engine_failed"),
+        (dead, False, "engine_failed"),
+    ],
+)
+async def test_a_stream_that_has_only_been_announced_is_refused(
+    engine, gate, outputs, admits, reason
+):
+    engine.outputs, engine.errored = outputs, not admits
+    app = before(
+        streaming(CREATED, PROGRESS, DELTA, engine=engine), engine, gate if admits else None
+    )
     headers = {"x-request-timeout-seconds": "0.05"}
-    refusing = AdmissionMiddleware(app, gate)
-    logged = httpx.ASGITransport(refusing, raise_app_exceptions=outputs is never)
-    async with httpx.AsyncClient(transport=logged, base_url="http://r") as made:
+    # An engine that died is for the log, whatever its client was told.
+    transport = httpx.ASGITransport(app, raise_app_exceptions=outputs is never)
+    async with httpx.AsyncClient(transport=transport, base_url="http://r") as made:
         answer = await made.post("/v1/responses", json={}, headers=headers)
     assert (answer.status_code, answer.headers["x-brimful-reason"]) == (503, reason)
-
-
-async def test_an_engine_that_died_is_for_the_log_whatever_its_client_was_told(engine, gate):
-    engine.outputs = dead
-    app = StreamEndMiddleware(streaming(CREATED, PROGRESS, DELTA, engine=engine))
-    with pytest.raises(EngineDeadError):
-        await sent(AdmissionMiddleware(app, gate))
+    if outputs is dead:
+        with pytest.raises(EngineDeadError):
+            await sent(app)
 
 
 def _dies_of(engine: Engine) -> Callable[[], AsyncIterator[str]]:
@@ -301,8 +293,7 @@ async def test_behind_the_door_a_body_is_read_once_and_admission_goes_by_what_wa
 ) -> None:
     keys = tmp_path / "keys"
     keys.write_text("bob sk-bob-0123456789 classes=batch,silver")
-    rules = Rules(parse_security({"keys": {"file": str(keys)}}))
-    app = DoorMiddleware(AdmissionMiddleware(app_of(engine), gate), Door(rules))
+    app = before(app_of(engine), engine, gate, keys={"file": str(keys)})
     headers = {"authorization": "Bearer sk-bob-0123456789"}
     async with client_of(app) as made:
         assert (await ask(made, headers)).status_code == 200
@@ -315,43 +306,6 @@ async def test_behind_the_door_a_body_is_read_once_and_admission_goes_by_what_wa
     assert served.json()["service_tier"] == "silver"
     assert (refused.status_code, refused.json()["error"]["type"]) == (403, "permission_error")
     assert long.status_code == 413
-
-
-@pytest.mark.parametrize("begun", [0, 1])
-async def test_requests_of_one_name_have_each_its_own_timeout(begun: int) -> None:
-    engine = Engine()
-    gate = gate_of(engine)
-    numbers, done = itertools.count(), asyncio.Event()
-    arrived = [asyncio.Event(), asyncio.Event()]
-
-    async def outputs() -> AsyncIterator[str]:
-        number = next(numbers)
-        begins(engine, f"r-{number}")
-        arrived[number].set()
-        await arrived[1].wait()
-        if number == begun:
-            first_token(engine, f"r-{number}")
-            await done.wait()
-        else:
-            await asyncio.Event().wait()
-        yield "abc"
-
-    async def say() -> str:
-        current.set(gate.ticket({"x-request-timeout-seconds": "0.2"}, {}))
-        answer = engine.generate(PROMPT, SamplingParams(), "one trace")
-        return "".join([output async for output in answer])
-
-    engine.outputs = outputs
-    tasks = [asyncio.create_task(say())]
-    await arrived[0].wait()
-    tasks.append(asyncio.create_task(say()))
-    with pytest.raises(WaitedTooLongError):
-        await tasks[1 - begun]
-    assert (gate.admission.waiting.running, gate.admission.waiting.requests) == (1, 0)
-    done.set()
-    assert await tasks[begun] == "abc"
-    assert sum(gate.admission.counts.started.values()) == 1
-    assert not gate._unstarted
 
 
 async def told(engine: Engine, params: SamplingParams) -> dict[str, Any] | None:
@@ -440,14 +394,16 @@ def guarded() -> tuple[Frontend, Gate]:
     return engine, gate_of(engine)
 
 
-async def called(engine: Frontend, gate: Gate, kind: RequestOutputKind, n: int) -> list[Any]:
+async def called(
+    engine: Frontend, gate: Gate, kind: RequestOutputKind, n: int, **headers: str
+) -> Any:
     params = SamplingParams(max_tokens=4, detokenize=False, n=n, output_kind=kind)
-    current.set(gate.ticket({}, {}))
+    current.set(gate.ticket({k.replace("_", "-"): v for k, v in headers.items()}, {}))
     return [output async for output in engine.generate(TOKENS, params, "one trace")]
 
 
-def begin(engine: Frontend, gate: Gate, kind: RequestOutputKind, n: int) -> Any:
-    return asyncio.create_task(called(engine, gate, kind, n))
+def begin(engine: Frontend, gate: Gate, kind: RequestOutputKind, n: int, **headers: str) -> Any:
+    return asyncio.create_task(called(engine, gate, kind, n, **headers))
 
 
 async def settle() -> None:
@@ -470,6 +426,22 @@ async def test_the_first_token_of_any_of_them_is_that_of_the_call(kind: RequestO
     assert await task
     assert gate.admission.waiting.running == 0
     assert sum(gate.admission.counts.started.values()) == 1
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+async def test_requests_of_one_name_have_each_its_own_timeout(begun: int) -> None:
+    engine, gate = guarded()
+    final = RequestOutputKind.FINAL_ONLY
+    tasks = [begin(engine, gate, final, 1, x_request_timeout_seconds="0.2") for _ in range(2)]
+    await settle()
+    engine.give(engine.sent[begun])
+    with pytest.raises(WaitedTooLongError):
+        await tasks[1 - begun]
+    assert (gate.admission.waiting.running, gate.admission.waiting.requests) == (1, 0)
+    engine.give(engine.sent[begun], last=True)
+    assert await tasks[begun]  # however long it took: its timeout was for the first token
+    assert sum(gate.admission.counts.started.values()) == 1
+    assert not gate._unstarted
 
 
 async def test_a_call_that_its_client_leaves_leaves_no_name_behind() -> None:

@@ -319,7 +319,7 @@ async def test_an_operators_clock_ends_answers_with_errors_that_both_clients_rai
     served: Replica, claude: Any, gpt: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished = (await served.report())["finished"]
-    monkeypatch.setattr(served.words.clocks, "request_timeout_s", 0.05)
+    monkeypatch.setattr(served.answers.clocks, "request_timeout_s", 0.05)
     long: Any = {"model": "m", "extra_body": {"ignore_eos": True}}
     count: Any = [{"role": "user", "content": "Count to a hundred."}]
     for stream in (True, False):

@@ -13,12 +13,12 @@ import openai
 import pytest
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from replicas.door.door import Door, Rules
+from replicas.door.auth import Door, Rules
 from replicas.door.paths import OPENED_BY_NAME as OPENED
 from replicas.door.settings import parse_security
 from replicas.server.app import guard_app
 from replicas.server.egress import LeavingTokens
-from replicas.server.last_words import LastWords
+from replicas.server.stream_ends import OpenAnswers
 from replicas.workarounds.grammar_answers import answer_for_grammars
 from tests.vllm.emulated_app import emulated_app
 from tests.vllm.probes import CLOSED, HI, PROBES, Probe, alike, shape_of_text
@@ -32,7 +32,7 @@ def as_a_replica(llm: AsyncLLM, app: Any, security: dict[str, Any]) -> Any:
     """The app with what a replica puts before it (``BrimfulServer``)."""
     answer_for_grammars(llm)
     door = Door(Rules(parse_security(security)))
-    guard_app(app, llm, door, LastWords(), LeavingTokens(on=True))
+    guard_app(app, llm, door, OpenAnswers(), LeavingTokens(on=True))
     return door
 
 

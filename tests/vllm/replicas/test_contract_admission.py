@@ -8,6 +8,7 @@ from vllm.entrypoints.openai.chat_completion import serving as chat
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion import serving as completion
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.responses import serving as responses
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -31,7 +32,7 @@ def test_errors_of_ours_are_of_kinds_that_vllm_answers_and_does_not_take_for_the
     assert issubclass(WaitedTooLongError, GenerationError)
     for kind in (NotLetInError, WaitedTooLongError):
         assert not issubclass(kind, ValueError | VLLMClientError)
-    for module in (chat, completion):  # then no stack is logged
+    for module in (chat, completion, responses):  # then no stack is logged
         assert "except GenerationError as e:" in inspect.getsource(module)
 
 

@@ -11,7 +11,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.tool_parsers.utils import get_json_schema_from_tools
 from vllm.v1.serial_utils import MsgpackEncoder
 
-from replicas.admission.asked import BadRequestError
+from replicas.admission.answers import BadRequestError
 from replicas.door.limits import LEAST_INT, MOST_INT, SENT, check_sent
 
 Model = type[ChatCompletionRequest] | type[CompletionRequest] | type[ResponsesRequest]

@@ -130,16 +130,16 @@ async def test_a_controller_of_many_replicas_is_asked_less_often_than_the_engine
     assert (exchanges, len(reports), max(slept) <= 0.5) == ([1], 9, True)
 
 
-async def test_a_refused_live_configuration_is_in_every_report_that_the_controller_gets(linked):
+async def test_a_refused_configuration_and_a_removal_are_in_every_report_to_the_controller(linked):
     known: list[Any] = []
 
     def look(controller: BatchController) -> None:
-        replica = controller.snapshot()["groups"]["g"]["replicas"]["r1"]
-        known.append(replica["report"].config_refused)
+        known.append(controller.snapshot()["groups"]["g"]["replicas"]["r1"]["report"])
 
-    reports, _ = await linked({2: look}, 3, refused="user_config.batching: no")
-    assert [report.config_refused for report in reports] == ["user_config.batching: no"] * 3
-    assert known == ["user_config.batching: no"]
+    refused = "user_config.batching: no"
+    reports, _ = await linked({1: look, 2: look}, 3, refused=refused, leaves=True)
+    assert [(r.config_refused, r.leaving) for r in reports] == [(refused, True)] * 3
+    assert [(r.config_refused, r.leaving) for r in known] == [(refused, True)] * 2
     assert (metrics.CONFIG_REFUSED, (), True) in gauges(reports[0], parse_batching(BLOCK))
 
 
@@ -169,17 +169,6 @@ async def test_a_replica_that_refuses_its_live_configuration_says_so_until_it_ta
     await BrimfulServer.reconfigure(server, {"batching": {"sla": {"itl_ms": 9}}})
     assert server._link.config_refused is None
     assert server._sla.itl_ms == 9
-
-
-async def test_one_that_leaves_says_so_in_every_report(linked) -> None:
-    known: list[bool] = []
-
-    def look(controller: BatchController) -> None:
-        known.append(controller.snapshot()["groups"]["g"]["replicas"]["r1"]["report"].leaving)
-
-    reports, _ = await linked({1: look, 2: look}, 3, leaves=True)
-    assert [report.leaving for report in reports] == [True] * 3
-    assert known == [True] * 2
 
 
 async def test_a_replica_ends_once_its_kv_is_read_and_not_by_a_report_of_before() -> None:
@@ -251,24 +240,17 @@ def in_engine(link: ControlLink) -> Any:
     return link._client.engine_core.rig.scheduler.governor.config
 
 
-async def test_engine_and_controller_get_the_new_block(with_engine: ControlLink) -> None:
-    new = parse_batching({"policy": "adaptive", "sla": {"itl_ms": 80}, "lease_s": 9})
-    await with_engine.configure(new)
-    assert in_engine(with_engine) == new
-    assert parse_batching(with_engine._batching) == new
-    assert with_engine._config.lease_s == 9
-
-
-async def test_what_the_engine_refuses_goes_nowhere(with_engine: ControlLink) -> None:
+async def test_a_new_block_is_for_engine_and_controller_or_for_none(with_engine) -> None:
+    before = in_engine(with_engine)
+    await with_engine.configure(OLD)  # the same again changes nothing
+    assert in_engine(with_engine) is before
     with pytest.raises(ConfigError, match="65 is above max_num_seqs=64"):
         await with_engine.configure(parse_batching({"max_running": {"max": 65}}))
     assert in_engine(with_engine) == parse_batching(with_engine._batching) == OLD
-
-
-async def test_the_same_block_again_changes_nothing(with_engine: ControlLink) -> None:
-    before = in_engine(with_engine)
-    await with_engine.configure(OLD)
-    assert in_engine(with_engine) is before
+    new = parse_batching({"policy": "adaptive", "sla": {"itl_ms": 80}, "lease_s": 9})
+    await with_engine.configure(new)
+    assert in_engine(with_engine) == parse_batching(with_engine._batching) == new
+    assert with_engine._config.lease_s == 9
 
 
 GOOD = to_wire(report())

@@ -8,13 +8,13 @@ import httpx
 import pytest
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from replicas.door.door import Door, Rules
+from replicas.door.auth import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.paths import ALWAYS
 from replicas.door.settings import parse_security
 from replicas.server.app import guard_app
 from replicas.server.egress import LeavingTokens
-from replicas.server.last_words import LastWords
+from replicas.server.stream_ends import OpenAnswers
 from serve_app.ingress import AdmissionIngress, logger
 from tests.vllm.door_routes import answers, rays_app, routes, vllms_app, websockets, with_door
 
@@ -75,7 +75,7 @@ async def test_fastapis_own_errors_have_the_shape_of_the_api(
     """Direct streaming, with all paths open: vLLM's app has no handler for these."""
     app = vllms_app(tiny_llama)
     door = Door(Rules(parse_security({"extra_paths": ["/v1/*", "/tokenize"]})))
-    guard_app(app, cast("AsyncLLM", None), door, LastWords(), LeavingTokens(on=True))
+    guard_app(app, cast("AsyncLLM", None), door, OpenAnswers(), LeavingTokens(on=True))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://r") as client:
         json_type = {"content-type": "application/json"}

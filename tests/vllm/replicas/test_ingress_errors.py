@@ -53,10 +53,6 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
     ("path", "content", "headers", "param"),
     [
         (PATH, b'{"model":"m","prompt":"\\ud800 x","max_tokens":2}', JSON, "prompt"),
-        (CHAT, b'{"messages":[{"role":"user","content":"\\ud800"}]}', JSON, "messages"),
-        (CHAT, b'{"messages":[{"role":"user","content":"\xed\xa0\x80"}]}', JSON, "messages"),
-        (PATH, '{"prompt": "a\ud83d"}'.encode("utf-16", "surrogatepass"), JSON, "prompt"),
-        (PATH, b'{"prompt": "a", "user": ["\\udfff"]}', JSON, "user"),
         (PATH, b'{"model": "m", "prompt": "a"}', {}, "content-type"),
         (PATH, b'{"model": "m", "prompt": "a"}', {"content-type": "text/plain"}, "content-type"),
         (
@@ -69,11 +65,9 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
         (PATH, b"{", JSON, "body"),
         (PATH, b"\xff\xfe\xfd", JSON, "body"),
         (PATH, b"[1]", JSON, "body"),
-        (PATH, b"null", JSON, "body"),
         (PATH, b'{"prompt": "a", "n": ' + b"9" * 5000 + b"}", JSON, "body"),
         (PATH, b'{"prompt": "a", "temperature": [NaN]}', JSON, "temperature"),
         (PATH, b'{"prompt": "a", "max_tokens": Infinity}', JSON, "max_tokens"),
-        (PATH, b'{"prompt": {"\\u0000": NaN}}', JSON, "prompt"),
         (CHAT, b'{"model": "m"}', JSON, "messages"),
         (CHAT, b'{"messages": [{"role": 1}]}', JSON, "messages"),
         ("/v1/embeddings", b'{"model": "m"}', JSON, None),

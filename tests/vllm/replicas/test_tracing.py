@@ -17,10 +17,9 @@ from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 from vllm.sampling_params import SamplingParams
 
 from replicas.admission.drain import EngineView
-from replicas.admission.http import AdmissionMiddleware
 from replicas.server.plain_calls import AdmittingEngine
-from replicas.server.tracing import Tracing, TracingMiddleware
-from tests.vllm.replicas.stand_in import Engine, app_of, client_of, gate_of, never
+from replicas.server.tracing import Tracing
+from tests.vllm.replicas.stand_in import Engine, app_of, before, client_of, gate_of, never
 
 TRACE, CLIENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"traceparent": f"00-{TRACE}-{CLIENT}-01", "tracestate": "shop=1"}
@@ -61,7 +60,7 @@ class Stack:
             self.seen.append({k.decode(): v.decode() for k, v in scope["headers"]})
             await app_of(self.engine)(scope, receive, send)
 
-        self.app = TracingMiddleware(AdmissionMiddleware(app, self.gate), self.tracing)
+        self.app = before(app, self.engine, self.gate, self.tracing)
 
     async def ask(self, headers: dict[str, str] = HEADERS, **more: Any) -> httpx.Response:
         async with client_of(self.app) as client:

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from replicas.admission.answers import Answer, RefusedError, bad_request, refusal
+from replicas.admission.answers import BadRequestError, RefusedError, refusal
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,15 @@ def test_above_two_minutes_nobody_is_to_come_again() -> None:
 
 
 def test_bad_input_is_not_tried_again() -> None:
-    answer = bad_request("priority", "priority: no", 431)
+    answer = BadRequestError("priority", "no", 431).answer
     assert answer.body["error"]["param"] == "priority"
     assert answer.headers == {"x-brimful-reason": "bad_request"}
 
 
 def test_a_refusal_survives_the_way_between_processes() -> None:
-    error = RefusedError(refusal("shed", "a", "", 3.0, 0.0))
-    again = pickle.loads(pickle.dumps(error))
-    assert isinstance(again.answer, Answer)
-    assert again.answer == error.answer
+    for error in (
+        RefusedError(refusal("shed", "a", "", 3.0, 0.0)),
+        BadRequestError("priority", "no", 431),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.answer) == (type(error), str(error), error.answer)

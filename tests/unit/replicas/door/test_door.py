@@ -1,8 +1,9 @@
-"""What comes through the door to an app behind it, bodies and origins, and what is answered."""
+"""Who comes through the door to an app behind it, what of a request does, and what is answered."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,318 +12,334 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from controller.errors import ConfigError
 from replicas.admission.asgi import BODY
-from replicas.door import http
-from replicas.door.door import Door, Rules
+from replicas.door import body
+from replicas.door.auth import Door, Rules
 from replicas.door.http import DoorMiddleware
+from replicas.door.paths import ALWAYS, METHODS, Paths, opener
 from replicas.door.settings import parse_security
 
-
-async def _answer(request: Request) -> Response:
-    return JSONResponse({"path": request.url.path, "headers": sorted(request.headers)})
-
-
-async def _talk(socket: WebSocket) -> None:
-    await socket.accept()
-    await socket.send_text("hello")
-    await socket.close()
+PATH, MESSAGES = "/v1/completions", "/v1/messages"
+ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789=="
+KEYS = f"alice {ALICE}\nbob {BOB} classes=batch,standard max_in_flight=1\n"
 
 
-def app_of(door: Door, prefix: str = "") -> Any:
-    """An app that answers every path by every method, and allows every origin."""
-    every = Route(
-        "/{path:path}", _answer, methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-    )
-    cors = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["*"])
-    inner = Starlette(routes=[WebSocketRoute("/v1/realtime", _talk), every], middleware=[cors])
-    inner.add_middleware(DoorMiddleware, door=door)
-    return Starlette(routes=[Mount(prefix, inner)]) if prefix else inner
+class Behind:
+    """A door, and an app that shows what reached it and waits while it is told to.
+
+    It answers every path by every method, and allows every origin, as vLLM's and Ray's do.
+    """
+
+    def __init__(self, prefix: str = "", **block: Any) -> None:
+        self.counted: list[tuple[str, str]] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.inside = 0
+        self.door = Door(Rules(parse_security(block), lambda: 0.0), self._count)
+        every = Route("/{path:path}", self._answer, methods=[*METHODS, "OPTIONS"])
+        cors = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["*"])
+        routes = [WebSocketRoute("/v1/realtime", self._talk), every]
+        app = Starlette(routes=routes, middleware=[cors])
+        app.add_middleware(DoorMiddleware, door=self.door)
+        self.app = Starlette(routes=[Mount(prefix, app)]) if prefix else app
+        transport = httpx.ASGITransport(self.app)
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://r")
+
+    def _count(self, key: str, outcome: str) -> None:
+        self.counted.append((key, outcome))
+
+    async def _answer(self, request: Request) -> Response:
+        self.inside += 1
+        await self.go_on.wait()
+        body, known = await request.body(), request.scope.get(BODY)
+        return JSONResponse(
+            {
+                "path": request.url.path,
+                "headers": dict(request.headers),
+                "body": body.decode("latin-1"),
+                "fields": known and known.fields,
+                "size": known and known.size_bytes,
+            }
+        )
+
+    async def _talk(self, socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.close()
+
+    async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        return await self.client.request(method, path, **more)
+
+    async def get(self, headers: Any = (), path: str = "/v1/models") -> httpx.Response:
+        return await self.ask("GET", path, headers=[*dict(headers).items()])
 
 
-def client_of(door: Door, prefix: str = "") -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app_of(door, prefix))
-    return httpx.AsyncClient(transport=transport, base_url="http://r")
-
-
-def door_of(**block: Any) -> Door:
-    return Door(Rules(parse_security(block)))
-
-
-async def test_what_is_served_comes_through() -> None:
-    async with client_of(door_of()) as client:
-        for path in ("/health", "/v1/models", "/v1/models/org/name"):
-            assert (await client.get(path)).json()["path"] == path
-        assert (await client.post("/v1/completions", json={})).status_code == 200
-
-
-@pytest.mark.parametrize("path", ["/docs", "/invocations", "/a%00b"])
-async def test_anything_else_is_a_404_as_openai_has_it(path: str) -> None:
-    async with client_of(door_of()) as client:
-        answer = await client.post(path, json={})
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["type"]) == (404, 404, "not_found_error")
-    assert error["message"].startswith("nothing is served at this path: '/")
-    assert answer.headers["x-brimful-reason"] == "no_such_path"
-
-
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
-async def test_another_method_is_a_405_that_names_those_that_are_allowed(method: str) -> None:
-    async with client_of(door_of()) as client:
-        answer = await client.request(method, "/v1/completions")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert answer.json()["error"]["param"] == "method"
-
-
-async def test_a_path_that_was_opened_while_it_runs_is_served() -> None:
-    door = door_of()
-    async with client_of(door) as client:
-        assert (await client.get("/version")).status_code == 404
-        door.rules = Rules(parse_security({"extra_paths": ["GET /version"]}))
-        assert (await client.get("/version")).status_code == 200
-        assert (await client.post("/version")).status_code == 405
-
-
-async def test_no_page_of_another_site_may_read_an_answer() -> None:
-    headers = {"origin": "https://evil.example", "access-control-request-method": "POST"}
-    async with client_of(door_of()) as client:
-        answer = await client.get("/v1/models", headers=headers)
-        asked_first = await client.options("/v1/completions", headers=headers)
-    assert answer.status_code == 200
-    assert asked_first.status_code == 405
-    for one in (answer, asked_first):
-        assert not [name for name in one.headers if name.startswith("access-control")]
-
-
-async def test_an_application_with_a_prefix_is_judged_by_the_rest_of_its_paths() -> None:
-    async with client_of(door_of(), "/qwen") as client:
-        assert (await client.get("/qwen/v1/models")).status_code == 200
-        assert (await client.get("/qwen/version")).status_code == 404
-
-
-def test_a_websocket_is_closed_where_its_path_is_not_served() -> None:
-    closed = TestClient(app_of(door_of()))
-    with pytest.raises(WebSocketDisconnect), closed.websocket_connect("/v1/realtime"):
-        pass
-    opened = TestClient(app_of(door_of(extra_paths=["/v1/realtime"])))
-    with opened.websocket_connect("/v1/realtime") as socket:
-        assert socket.receive_text() == "hello"
-
-
-def test_an_app_is_still_started_and_stopped() -> None:
-    with TestClient(app_of(door_of())) as client:
-        assert client.get("/health").status_code == 200
-
-
-async def _body_of(request: Request) -> Response:
-    body = await request.body()
-    known = request.scope[BODY]
-    return JSONResponse([body.decode("latin-1"), known.fields, known.size_bytes])
-
-
-def limited(**limits: Any) -> httpx.AsyncClient:
-    door = Door(Rules(parse_security({"limits": limits})))
-    app = Starlette(routes=[Route("/{path:path}", _body_of, methods=["POST"])])
-    app.add_middleware(DoorMiddleware, door=door)
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://r")
-
-
-async def _parts(*parts: bytes) -> AsyncIterator[bytes]:
-    for part in parts:
-        yield part
+# Paths and methods.
 
 
 @pytest.mark.parametrize(
-    ("body", "fields"),
+    ("path", "methods"),
     [
-        (b'{"prompt": "a", "n": 2}', {"prompt": "a", "n": 2}),
-        ('{"prompt": "ä"}'.encode("utf-16"), {"prompt": "ä"}),
-        (b'{"\\u006e": 3}', {"n": 3}),
-        (b"", {}),
-        (b"{", {}),
-        (b"[1]", {}),
-        (b"\xff\xfe\xfd", {}),
-        (b'{"n": ' + b"9" * 5000 + b"}", {}),
+        ("/health", {"GET"}),
+        ("/ping", {"GET", "POST"}),
+        ("/v1/models", {"GET"}),
+        ("/v1/models/meta-llama/Llama-3", {"GET"}),
+        ("/v1/chat/completions", {"POST"}),
+        ("/v1/completions", {"POST"}),
+        ("/v1/completions/", {"POST"}),  # which the app redirects
+        ("/v1/embeddings", {"POST"}),
+        ("/v1/responses", {"POST"}),
+        *((path, set()) for path in ("/v1/responses/resp_1", "/v1/chat/completions/render")),
+        *((path, set()) for path in ("/v1/modelsx", "/V1/completions", "/tokenize/", "/a%00b")),
+        *((path, set()) for path in ("/", "/invocations", "/tokenize", "/scale_elastic_ep")),
+        *((path, set()) for path in ("/docs", "/metrics", "/version", "/load")),
     ],
 )
-async def test_the_app_gets_the_bytes_that_came(body: bytes, fields: dict[str, Any]) -> None:
-    async with limited() as client:
-        for content in (body, _parts(body[:7], body[7:])):
-            answer = await client.post(PATH, content=content)
-            assert answer.json() == [body.decode("latin-1"), fields, len(body)]
+async def test_what_a_client_of_openais_api_needs_is_served_and_nothing_else(path, methods) -> None:
+    behind = Behind()
+    for method in METHODS:
+        answer = await behind.ask(method, path)
+        status = 200 if method in methods else 405 if methods else 404
+        assert answer.status_code == status
+        if status != 200 and method != "HEAD":
+            error = answer.json()["error"]
+            kind = "invalid_request_error" if methods else "not_found_error"
+            assert (error["code"], error["type"]) == (status, kind)
+        if status == 405:
+            assert answer.headers["allow"] == ", ".join(sorted(methods))
 
 
-async def test_what_is_nested_too_deeply_to_be_read_is_refused() -> None:
-    async with limited() as client:
-        answer = await client.post(PATH, content=b"[" * 100_000)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "body")
+def test_more_is_served_where_it_was_asked_for() -> None:
+    paths = Paths(["/tokenize", "GET /metrics", "POST /v1/audio/*", "DELETE /v1/models"])
+    assert paths.methods("/tokenize") == set(METHODS)
+    assert paths.methods("/tokenize/x") == paths.methods("//v1/completions") == set()
+    assert paths.methods("/metrics") == {"GET"}
+    assert paths.methods("/v1/audio/transcriptions") == {"POST"}
+    assert paths.methods("/v1/audio") == paths.methods("") == set()
+    assert paths.methods("/v1/models") == {"GET", "DELETE"}
+    assert Paths(["/*"]).methods("/anything") == set(METHODS)
 
 
-async def test_a_second_type_hides_no_json() -> None:
-    types = [("content-type", "application/json"), ("content-type", "multipart/x")]
-    async with limited(max_n=2) as client:
-        for headers in (types, types[::-1], [("content-type", "TEXT/plain")]):
-            answer = await client.post(PATH, content=b'{"n": 100}', headers=headers)
-            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
+@pytest.mark.parametrize(
+    ("path", "entry"),
+    [
+        ("/metrics/", "GET /metrics"),
+        ("/tokenize", "POST /tokenize"),
+        (MESSAGES, f"POST {MESSAGES}"),
+        ("/v1/responses/resp_1", "/v1/responses/*"),
+        ("/scale_elastic_ep", None),
+        ("/v1", None),
+        ("/", None),
+    ],
+)
+async def test_a_closed_path_is_named_with_what_opens_it(path: str, entry: str | None) -> None:
+    behind = Behind()
+    said = (await behind.ask("GET", path)).json()["error"]["message"]
+    assert said.startswith(f"nothing is served at this path: {path!r}")
+    assert (f"extra_paths: [{entry}]" in said) == (entry is not None)
+    assert opener(path) == entry
+    if entry is not None:  # it may be opened while requests are inside
+        behind.door.rules = Rules(parse_security({"extra_paths": [entry]}))
+        method = entry.partition(" ")[0] if " " in entry else "GET"
+        assert (await behind.ask(method, path)).status_code == 200
 
 
-async def test_what_is_no_json_by_its_type_is_not_parsed() -> None:
-    async with limited() as client:
-        answer = await client.post(PATH, files={"file": b"{}"})
-    assert answer.json()[1] == {}
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/tokenize/", "extra_paths: [POST /tokenize]"),
+        ("/metrics", "'/metrics'"),  # no entry for a path that the app behind has not
+        (MESSAGES, "no such route, direct streaming has it"),
+        ("/v1/responses", "no such route, direct streaming has it"),
+    ],
+)
+async def test_of_an_app_with_other_paths_only_those_are_said_to_be_closed(path, said) -> None:
+    behind = Behind(extra_paths=[MESSAGES])
+    behind.door.served = frozenset({"/tokenize"})
+    answer = await behind.ask("POST", path)
+    assert (answer.status_code, said in answer.json()["error"]["message"]) == (404, True)
+    assert ("extra_paths" in answer.text) == ("extra_paths" in said)
 
 
-@pytest.mark.parametrize("chunked", [False, True])
-async def test_a_body_that_is_too_long_is_one_413(chunked: bool) -> None:
-    body = b'{"prompt": "' + b"a" * 2000 + b'"}'
-    content = _parts(*(body[i : i + 100] for i in range(0, len(body), 100))) if chunked else body
-    async with limited(max_body_mb=0.001) as client:
-        answer = await client.post(PATH, content=content)
-        fits = await client.post(PATH, content=body[:1000])
-    assert (answer.status_code, fits.status_code) == (413, 200)
+@pytest.mark.parametrize(
+    "wrong", ["", "tokenize", "post /tokenize", "POST  /x", "FETCH /x", "/a*", "/*/a", "/a b", "/ä"]
+)
+def test_what_is_no_path_is_named(wrong: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_security({"extra_paths": ["/tokenize", wrong]}, "args.security")
+    (line,) = refused.value.problems
+    assert line.startswith("args.security.extra_paths: ['/tokenize', ")
+    assert f"is not allowed: {wrong!r}: a path ('/tokenize'), with a method" in line
+
+
+def test_an_unknown_key_of_the_block_is_named_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="security: unknown key 'extra_path'; did you mean 'ext"):
+        parse_security({"extra_path": []})
+    assert parse_security(None) == parse_security({})
+
+
+async def test_an_application_with_a_prefix_is_judged_by_the_rest_of_its_paths() -> None:
+    behind = Behind("/qwen")
+    assert (await behind.get(path="/qwen/v1/models")).status_code == 200
+    assert (await behind.get(path="/qwen/version")).status_code == 404
+
+
+def test_an_app_is_still_started_and_stopped() -> None:
+    with TestClient(Behind().app) as client:
+        assert client.get("/health").status_code == 200
+
+
+# Keys.
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    file = tmp_path / "keys"
+    file.write_text(KEYS)
+    return file
+
+
+@pytest.fixture
+def behind(keys: Path) -> Any:
+    made = Behind(keys={"file": str(keys)}, extra_paths=["/v1/realtime", f"POST {MESSAGES}"])
+    yield made
+    assert not made.door._inside
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+async def test_who_has_a_key_comes_in_and_the_key_goes_no_further(behind: Behind) -> None:
+    forged = {"X-Brimful-Classes": "gold"}  # only the door says that
+    seen = (await behind.get(bearer(ALICE) | forged)).json()["headers"]
+    assert not {"authorization", "x-brimful-classes"} & seen.keys()
+    assert behind.counted == [("alice", "let_in")]
+    lower = await behind.get({"AUTHORIZATION": f"bearer {BOB}"} | forged)
+    assert lower.json()["headers"]["x-brimful-classes"] == "batch,standard"
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ([], "no_key"),
+        ([("authorization", "")], "no_key"),
+        ([("authorization", "Bearer")], "no_key"),
+        ([("authorization", "Bearer ")], "no_key"),
+        ([("authorization", ALICE)], "no_key"),
+        ([("authorization", f"Basic {ALICE}")], "no_key"),
+        ([("authorization", f"Bearer {ALICE}"), ("authorization", f"Bearer {BOB}")], "no_key"),
+        ([("x-api-key", "")], "no_key"),
+        ([("x-api-key", BOB), ("x-api-key", ALICE)], "no_key"),
+        # A header without a key counts before another with one.
+        ([("x-api-key", BOB), ("authorization", "")], "no_key"),
+        ([("x-api-key", BOB), ("authorization", "Basic YTpi")], "no_key"),
+        ([("authorization", f"Bearer {ALICE}x")], "wrong_key"),
+        ([("authorization", f"Bearer {ALICE} {BOB}")], "wrong_key"),
+        ([("authorization", b"Bearer \xff\xfe")], "wrong_key"),
+        ([("authorization", "Bearer -")], "wrong_key"),
+        ([("x-api-key", f"{BOB}x")], "wrong_key"),
+    ],
+    ids=repr,
+)
+async def test_who_has_none_is_told_so_as_openai_does(behind, headers, reason) -> None:
+    answer = await behind.ask("GET", "/v1/models", headers=headers)
     error = answer.json()["error"]
-    assert error["message"] == "body: longer than the 1000 bytes that are allowed"
-    assert (error["param"], error["code"], error["type"]) == ("body", 413, "invalid_request_error")
+    assert (answer.status_code, error["type"], error["code"]) == (401, "authentication_error", 401)
+    challenge = "Bearer" if reason == "no_key" else 'Bearer error="invalid_token"'
+    assert answer.headers["www-authenticate"] == challenge
+    assert answer.headers["x-brimful-reason"] == reason
+    assert ("`x-api-key: KEY`" in answer.text) == (reason == "no_key")
+    assert ALICE not in answer.text
+    assert (behind.counted, behind.inside) == ([("none", reason)], 0)
 
 
-async def test_a_field_over_its_limit_is_a_400_that_names_it() -> None:
-    async with limited(max_n=4) as client:
-        answer = await client.post(PATH, content=b'{"\\u006e": "5"}')
-    error = answer.json()["error"]
-    said = "n: '5' is not allowed: at most 4 (security.limits.max_n of this server)"
-    assert (answer.status_code, error["param"], error["message"]) == (400, "n", said)
+async def test_anthropics_clients_send_theirs_in_a_header_of_its_own(behind: Behind) -> None:
+    for key in (BOB, f"{BOB} "):
+        served = await behind.ask("POST", MESSAGES, headers={"X-Api-Key": key})
+        assert served.json()["headers"]["x-brimful-classes"] == "batch,standard"
+        assert "x-api-key" not in served.json()["headers"]
+    # Where both are there, the one that all other clients send counts.
+    await behind.get({"x-api-key": BOB} | bearer(ALICE))
+    assert behind.counted == [("bob", "let_in")] * 2 + [("alice", "let_in")]
 
 
-async def test_a_limit_on_tokens_is_written_into_a_body_without_one() -> None:
-    async with limited(max_tokens=9) as client:
-        body, fields, size = (
-            await client.post("/v1/chat/completions", json={"messages": []})
-        ).json()
-    assert json.loads(body) == {"messages": [], "max_completion_tokens": 9}
-    assert (fields, size) == ({"messages": []}, len(body))
+async def test_health_needs_no_key_and_a_path_that_is_not_served_has_none(behind: Behind) -> None:
+    assert (await behind.get(path="/health")).status_code == 200
+    assert (await behind.get(path="/tokenize")).status_code == 404
+    assert (await behind.get(bearer(ALICE), "/tokenize")).status_code == 404
 
 
-async def test_a_client_that_leaves_while_it_sends_is_told_to_the_app() -> None:
-    seen: list[Any] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(await receive())
-
-    messages = [
-        {"type": "http.request", "body": b"{", "more_body": True},
-        {"type": "http.disconnect"},
-    ]
-
-    async def receive() -> Any:
-        return messages.pop(0)
-
-    async def send(message: Any) -> None:
-        raise AssertionError(message)
-
-    scope = {"type": "http", "method": "POST", "path": PATH, "headers": []}
-    await DoorMiddleware(app, Door(Rules(parse_security({}))))(scope, receive, send)
-    assert seen == [{"type": "http.disconnect"}]
+@pytest.mark.parametrize("path", [line.partition(" ")[2] for line in ALWAYS if "POST /v1" in line])
+async def test_the_classes_of_a_key_go_along_on_every_way_in(behind: Behind, path: str) -> None:
+    answer = await behind.ask("POST", path, headers=bearer(BOB), json={})
+    assert answer.json()["headers"]["x-brimful-classes"] == "batch,standard"
 
 
-LIMIT = 1000  # bytes
+async def test_a_key_has_so_many_requests_at_once(behind: Behind) -> None:
+    behind.go_on.clear()
+    first = asyncio.create_task(behind.ask("POST", PATH, headers=bearer(BOB)))
+    while not behind.inside:  # noqa: ASYNC110 - the test's own time limit ends it
+        await asyncio.sleep(0)
+    busy = await behind.ask("POST", PATH, headers=bearer(BOB))
+    assert (busy.status_code, busy.headers["x-brimful-reason"]) == (429, "key_busy")
+    assert float(busy.headers["retry-after-ms"]) >= 500
+    assert behind.counted[-1] == ("bob", "key_busy")
+    behind.go_on.set()
+    assert (await first).status_code == 200
+    behind.counted.clear()
+    for _ in range(2):  # a refused body gives its place back
+        refused = await behind.ask("POST", PATH, json={"n": 1000}, headers=bearer(BOB))
+        assert refused.status_code == 400
+    assert behind.counted == [("bob", "bad_request")] * 2
+    assert (await behind.get(bearer(BOB))).status_code == 200
 
 
-class Client:
-    """One that sends parts of a body, for as long as it is read, and hears of an answer."""
-
-    def __init__(self, parts: list[int], *, said: int | None = None, stops: bool = False) -> None:
-        self.parts, self.stops = parts, stops
-        self.headers = [] if said is None else [(b"content-length", str(said).encode())]
-        self.read = 0
-        self.status: int | None = None
-
-    async def receive(self) -> Any:
-        if self.read == len(self.parts):
-            assert self.stops, "read on after the last part"
-            await asyncio.Event().wait()
-        self.read += 1
-        more = self.stops or self.read < len(self.parts)
-        body = b"x" * self.parts[self.read - 1]
-        return {"type": "http.request", "body": body, "more_body": more}
-
-    async def send(self, message: Any) -> None:
-        self.status = self.status or message["status"]
+async def test_rules_are_changed_as_a_whole_or_not_at_all(behind: Behind, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        behind.door.rules = Rules(parse_security({"keys": {"file": str(tmp_path / "none")}}))
+    assert (await behind.get(bearer(ALICE))).status_code == 200
+    behind.door.rules = Rules(parse_security({}))
+    assert (await behind.get()).status_code == 200
 
 
-async def too_long(client: Client) -> Client:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        raise AssertionError("it came in")
-
-    door = Door(Rules(parse_security({"limits": {"max_body_mb": LIMIT / 1e6}})))
-    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": client.headers}
-    await DoorMiddleware(app, door)(scope, client.receive, client.send)
-    assert client.status == 413
-    return client
+def test_a_websocket_needs_an_open_path_and_a_key(behind: Behind) -> None:
+    closed, locked = TestClient(Behind().app), TestClient(behind.app)
+    for client in (closed, locked):
+        with pytest.raises(WebSocketDisconnect), client.websocket_connect("/v1/realtime"):
+            pass
+    with locked.websocket_connect("/v1/realtime", headers=bearer(ALICE)):
+        pass
 
 
-@pytest.mark.parametrize("said", [None, 3000])
-async def test_what_is_left_of_it_is_read_to_its_end(said: int | None) -> None:
-    assert (await too_long(Client([600] * 5, said=said))).read == 5
+# Pages of other sites.
 
-
-async def test_a_body_whose_last_part_was_too_much_is_read_no_further() -> None:
-    assert (await too_long(Client([600, 600]))).read == 2
-
-
-async def test_of_one_that_is_announced_as_far_too_long_nothing_is_read(monkeypatch):
-    monkeypatch.setattr(http, "MOST_DISCARDED_BYTES", 5000)
-    assert (await too_long(Client([600] * 20, said=5001))).read == 0
-    assert (await too_long(Client([600] * 20, said=5000))).read == 9  # to the first byte over it
-
-
-async def test_one_that_goes_on_for_ever_is_read_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MOST_DISCARDED_BYTES", 5000)
-    assert (await too_long(Client([600] * 20))).read == 9
-
-
-async def test_one_that_stops_in_the_middle_is_waited_for_so_long(monkeypatch):
-    monkeypatch.setattr(http, "DISCARDING_S", 0.05)
-    assert (await too_long(Client([600] * 3, stops=True))).read == 3
-
-
-PATH, OURS, ALLOW = "/v1/completions", "https://chat.example.com", "access-control-allow-origin"
+OURS, ALLOW = "https://chat.example.com", "access-control-allow-origin"
 ASKS = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
-
-
-async def _origin(request: Request) -> Response:
-    return PlainTextResponse(request.headers.get("origin", "hidden"))
-
-
-def page_of(*origins: str) -> httpx.AsyncClient:
-    app = Starlette(routes=[Route(PATH, _origin, methods=["POST"])])
-    app.add_middleware(CORSMiddleware, allow_origins=["*"])  # as vLLM and Ray have it
-    app.add_middleware(
-        DoorMiddleware, door=Door(Rules(parse_security({"cors_origins": list(origins)})))
-    )
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://r")
 
 
 @pytest.mark.parametrize(
     ("origins", "origin", "allowed"),
     [
-        ((), OURS, None),
-        ((OURS,), OURS, OURS),
-        ((OURS, "http://localhost:3000"), "http://localhost:3000", "http://localhost:3000"),
-        ((OURS,), "https://evil.example.com", None),
-        (("*",), "https://any.example.com", "*"),
+        ([], OURS, None),
+        ([OURS], OURS, OURS),
+        ([OURS, "http://localhost:3000"], "http://localhost:3000", "http://localhost:3000"),
+        ([OURS], "https://evil.example.com", None),
+        (["*"], "https://any.example.com", "*"),
     ],
 )
 async def test_a_page_may_read_answers_where_its_origin_is_named(origins, origin, allowed):
-    async with page_of(*origins) as client:
-        answer = await client.post(PATH, json={}, headers={"origin": origin})
-        refused = await client.post("/nowhere", json={}, headers={"origin": origin})
-        asked = await client.options(PATH, headers={"origin": origin, **ASKS})
-    assert (answer.text, answer.headers.get(ALLOW)) == ("hidden", allowed)
+    behind, said = Behind(cors_origins=origins), {"origin": origin}
+    answer = await behind.ask("POST", PATH, json={}, headers=said)
+    refused = await behind.ask("POST", "/nowhere", json={}, headers=said)
+    asked = await behind.ask("OPTIONS", PATH, headers={**said, **ASKS})
+    assert (answer.status_code, answer.headers.get(ALLOW)) == (200, allowed)
+    assert "origin" not in answer.json()["headers"]  # or the app's own middleware would answer it
     if allowed:  # a browser hides headers that are not named, Retry-After too
         assert refused.headers["access-control-expose-headers"] == "*"
     assert (refused.status_code, refused.headers.get(ALLOW)) == (404, allowed)
@@ -333,3 +350,140 @@ async def test_a_page_may_read_answers_where_its_origin_is_named(origins, origin
 def test_what_no_browser_sends_is_named(wrong: str) -> None:
     with pytest.raises(ConfigError, match=r"args.security.cors_origins: .*an origin as browsers"):
         parse_security({"cors_origins": [wrong]}, "args.security")
+
+
+# Bodies.
+
+
+async def _parts(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def post(content: Any, path: str = PATH, headers: Any = None, **limits: Any) -> Any:
+    return await Behind(limits=limits).ask("POST", path, content=content, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        (b'{"prompt": "a", "n": 2}', {"prompt": "a", "n": 2}),
+        ('{"prompt": "ä"}'.encode("utf-16"), {"prompt": "ä"}),
+        (b'{"\\u006e": 3}', {"n": 3}),
+        *((other, {}) for other in (b"", b"{", b"[1]", b"\xff\xfe\xfd")),
+        (b'{"n": ' + b"9" * 5000 + b"}", {}),
+    ],
+)
+async def test_the_app_gets_the_bytes_that_came(body: bytes, fields: dict[str, Any]) -> None:
+    for content in (body, _parts(body[:7], body[7:])):
+        seen = (await post(content)).json()
+        assert (seen["body"], seen["fields"]) == (body.decode("latin-1"), fields)
+        assert seen["size"] == len(body)
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "said"),
+    [
+        (b"[" * 100_000, [], "body: JSON that is nested too deeply"),
+        (b'{"\\u006e": "5"}', [], "n: '5' is not allowed: at most 4 (security.limits.max_n of "),
+        # A second type hides no JSON, and a strange one neither.
+        (b'{"n": 100}', ["application/json", "multipart/x"], "n: 100 is not"),
+        (b'{"n": 100}', ["multipart/x", "application/json"], "n: 100 is not"),
+        (b'{"n": 100}', ["TEXT/plain"], "n: 100 is not"),
+        (b'{"stop": "\\ud800"}', [], "stop: "),
+        (b'{"top_k": 54661120633939034112}', [], "top_k: "),
+    ],
+)
+async def test_a_body_that_asks_for_too_much_is_a_400_that_names_it(content, headers, said) -> None:
+    answer = await post(content, headers=[("content-type", one) for one in headers], max_n=4)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, said.partition(":")[0])
+    assert error["message"].startswith(said)
+
+
+async def test_items_of_responses_that_vllm_would_fail_over_are_refused_there_alone() -> None:
+    content = b'{"input": [{"type": "computer_call"}]}'
+    assert (await post(content, "/v1/responses")).json()["error"]["param"] == "input[0]"
+    assert (await post(content, "/v1/embeddings")).status_code == 200
+
+
+async def test_a_form_is_not_parsed_and_a_limit_on_tokens_is_written_into_json() -> None:
+    form = await Behind().ask("POST", PATH, files={"file": b"{}"})
+    assert form.json()["fields"] == {}
+    seen = (await post(b'{"messages": []}', "/v1/chat/completions", max_tokens=9)).json()
+    assert json.loads(seen["body"]) == {"messages": [], "max_completion_tokens": 9}
+    assert (seen["fields"], seen["size"]) == ({"messages": []}, len(seen["body"]))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_that_is_too_long_is_one_413(chunked: bool) -> None:
+    body = b'{"prompt": "' + b"a" * 2000 + b'"}'
+    content = _parts(*(body[i : i + 100] for i in range(0, len(body), 100))) if chunked else body
+    answer = await post(content, max_body_mb=0.001)
+    error = answer.json()["error"]
+    assert error["message"] == "body: longer than the 1000 bytes that are allowed"
+    assert (error["param"], error["code"], error["type"]) == ("body", 413, "invalid_request_error")
+    assert (await post(body[:1000], max_body_mb=0.001)).status_code == 200
+
+
+class Sender:
+    """A client that sends parts of a body, for as long as it is read, and hears of an answer."""
+
+    def __init__(self, *sizes: int, said: int | None = None, then: str = "ends") -> None:
+        self.sizes, self.then = sizes, then
+        self.headers = [] if said is None else [(b"content-length", str(said).encode())]
+        self.read = 0
+        self.seen: list[Any] = []
+        self.status: int | None = None
+
+    async def receive(self) -> Any:
+        if self.read == len(self.sizes):
+            assert self.then != "ends", "read on after the last part"
+            if self.then == "leaves":
+                return {"type": "http.disconnect"}
+            await asyncio.Event().wait()
+        self.read += 1
+        more = self.then != "ends" or self.read < len(self.sizes)
+        part = b"x" * self.sizes[self.read - 1]
+        return {"type": "http.request", "body": part, "more_body": more}
+
+    async def send(self, message: Any) -> None:
+        self.status = self.status or message["status"]
+
+    async def ask(self) -> "Sender":
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            self.seen.append(await receive())
+
+        door = Door(Rules(parse_security({"limits": {"max_body_mb": 0.001}})))
+        scope = {"type": "http", "method": "POST", "path": PATH, "headers": self.headers}
+        await DoorMiddleware(app, door)(scope, self.receive, self.send)
+        return self
+
+
+async def test_a_client_that_leaves_while_it_sends_is_told_to_the_app() -> None:
+    left = await Sender(1, then="leaves").ask()
+    assert (left.seen, left.status) == ([{"type": "http.disconnect"}], None)
+
+
+@pytest.mark.parametrize(
+    ("sender", "read"),
+    [
+        # What is left is read to its end, and no further.
+        (lambda: Sender(*[600] * 5), 5),
+        (lambda: Sender(*[600] * 5, said=3000), 5),
+        (lambda: Sender(600, 600), 2),
+        # Of one that is announced as far too long nothing is read; else to the first byte over it.
+        (lambda: Sender(*[600] * 20, said=5001), 0),
+        (lambda: Sender(*[600] * 20, said=5000), 9),
+        (lambda: Sender(*[600] * 20), 9),
+        # One that stops in the middle is waited for so long.
+        (lambda: Sender(600, 600, 600, then="stops"), 3),
+    ],
+)
+async def test_of_a_body_that_is_too_long_so_much_is_read_before_the_answer(
+    monkeypatch: pytest.MonkeyPatch, sender: Callable[[], Sender], read: int
+) -> None:
+    monkeypatch.setattr(body, "MOST_DISCARDED_BYTES", 5000)
+    monkeypatch.setattr(body, "DISCARDING_S", 0.05)
+    made = await sender().ask()
+    assert (made.status, made.read, made.seen) == (413, read, [])

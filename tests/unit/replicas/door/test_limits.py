@@ -1,11 +1,11 @@
-"""What one request may ask for."""
+"""What one request may ask for; what vLLM cannot send is in test_contract_door."""
 
 import json
 from typing import Any
 
 import pytest
 
-from replicas.admission.asked import BadRequestError
+from replicas.admission.answers import BadRequestError
 from replicas.door.limits import bounded, check_fields, check_sent
 from replicas.door.settings import Limits
 
@@ -42,7 +42,7 @@ def test_more_than_it_may_is_refused_with_field_value_and_limit(fields: Any, key
         check_fields(fields, TIGHT)
     name = list(fields)[-1]
     most = getattr(TIGHT, key)
-    assert (refused.value.param, refused.value.status) == (name, 400)
+    assert (refused.value.answer.param, refused.value.answer.status) == (name, 400)
     assert str(refused.value).startswith(f"{name}: ")
     assert f"at most {most} (security.limits.{key} of this server)" in str(refused.value)
     assert len(str(refused.value)) < 300
@@ -114,7 +114,7 @@ def test_answers_times_prompts_are_bounded_together(prompts: dict[str, Any]) -> 
     for wanted in (4, "4", 4.0):
         with pytest.raises(BadRequestError) as refused:
             check_fields({**prompts, "n": wanted}, limits)
-        assert refused.value.param == "n"
+        assert refused.value.answer.param == "n"
         assert "for each of 3 prompts is not allowed: together at most 11" in str(refused.value)
     with pytest.raises(BadRequestError, match="n: 1 for each of 12 prompts"):
         check_fields({"prompt": ["a"] * 12}, limits)
@@ -127,30 +127,16 @@ HUGE = 54661120633939034112
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("routed_experts_prompt_start", HUGE),
-        ("routed_experts_prompt_start", f" {HUGE} "),
         ("top_k", -(2**63) - 1),
         ("stop_token_ids", [1, 2**64]),
-        ("stop_token_ids", ["18446744073709551_616"]),
-        ("vllm_xargs", {"a": [1, HUGE]}),
         ("structured_outputs", {"json": {"maximum": HUGE}}),
-        ("text", {"format": {"type": "json_schema", "schema": {"maximum": HUGE}}}),
-        ("ec_transfer_params", {"": -11324873985374199004266496}),
-        ("response_format", {"json_schema": {"schema": {"examples": [HUGE]}}}),
-        ("chat_template_kwargs", {"a": HUGE}),
         ("output_config", {"format": {"schema": {"maximum": HUGE}}}),
-        ("repetition_detection", {"max_pattern_size": HUGE, "min_count": 2}),
-        ("repetition_detection", {"max_pattern_size": f"{HUGE}.0", "min_count": 2}),
-        ("top_k", f"{HUGE}.0"),
-        ("stream_interval", f"\u2003+0_{HUGE}.00"),
-        ("min_tokens", "0" * 5000 + str(HUGE)),
-        ("stop_token_ids", ["1" * 4300]),
     ],
 )
 def test_a_number_that_the_engine_cannot_be_sent_is_named(name: str, value: Any) -> None:
     with pytest.raises(BadRequestError) as refused:
         check_sent({"model": "m", name: value})
-    assert (refused.value.param, refused.value.status) == (name, 400)
+    assert (refused.value.answer.param, refused.value.answer.status) == (name, 400)
     assert "is not allowed: a whole number of at most 64 bits" in str(refused.value)
 
 
@@ -175,14 +161,8 @@ def test_any_other_number_comes_through(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("stop", "\ud83d"),
-        ("stop", ["a", "b\udfff"]),
-        ("bad_words", ["\ud83d"]),
         ("request_id", "\ud83d"),
-        ("vllm_xargs", {"a": ["\ud83d"]}),
-        ("vllm_xargs", {"\ud83d": 1}),
         ("kv_transfer_params", {"a": [{"b\ud800": 1}]}),
-        ("ec_transfer_params", {"a": {"b": "\udc00"}}),
         ("structured_outputs", {"choice": ["\ud83d"]}),
         ("prompt", ["a", "\ud800 x"]),
         ("messages", [{"role": "user", "content": [{"type": "text", "text": "\ud83d"}]}]),
@@ -192,7 +172,7 @@ def test_any_other_number_comes_through(fields: dict[str, Any]) -> None:
 def test_text_that_the_engine_cannot_be_sent_is_named(name: str, value: Any) -> None:
     with pytest.raises(BadRequestError) as refused:
         check_sent({"model": "m", name: value})
-    assert (refused.value.param, refused.value.status) == (name, 400)
+    assert (refused.value.answer.param, refused.value.answer.status) == (name, 400)
     assert "is not allowed: text that is no Unicode (a lone surrogate)" in str(refused.value)
     str(refused.value).encode()  # so that it can be answered
 
@@ -202,11 +182,3 @@ def test_such_text_is_found_in_every_encoding_that_json_may_have(encoding: str) 
     body = '{"prompt": "a\ud83d"}'.encode(encoding, "surrogatepass")
     with pytest.raises(BadRequestError, match="a lone surrogate"):
         check_sent(json.loads(body), body)
-
-
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
-def test_a_tool_that_must_be_called_has_its_schema_sent(choice: Any) -> None:
-    tools = [{"function": {"name": "f", "parameters": {"maximum": HUGE}}}]
-    with pytest.raises(BadRequestError, match=r"tools: .* at most 64 bits"):
-        check_sent({"tools": tools, "tool_choice": choice})
-    check_sent({"tools": tools, "tool_choice": "auto"})

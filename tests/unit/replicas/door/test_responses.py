@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from replicas.admission.asked import BadRequestError
+from replicas.admission.answers import BadRequestError
 from replicas.door.responses import check_input
 
 REFUSAL = {"type": "refusal", "refusal": "no"}
@@ -35,7 +35,7 @@ PARTS = [{"type": "input_text", "text": "a"}]
 def test_an_item_that_vllm_would_fail_over_is_named(item: Any, said: str) -> None:
     with pytest.raises(BadRequestError) as refused:
         check_input({"input": [{"role": "user", "content": "a"}, item]})
-    assert (refused.value.param, refused.value.status) == ("input[1]", 400)
+    assert (refused.value.answer.param, refused.value.answer.status) == ("input[1]", 400)
     assert str(refused.value).startswith(f"input[1]: {said}")
 
 

@@ -44,11 +44,6 @@ class Rules:
         self.cors_origins = security.cors_origins
         self.keys = KeySource(security.keys, clock) if security.keys else None
 
-    @property
-    def most_body_bytes(self) -> int:
-        """A request's body, at most."""
-        return int(self.limits.max_body_mb * 1e6)
-
 
 class Door:
     """One process's door.

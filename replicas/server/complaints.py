@@ -1,0 +1,26 @@
+"""Problems in the log, each as often as it is another one."""
+
+import logging
+import re
+
+NUMBERS = re.compile(r"[0-9a-f]{8,}|\d+")
+
+
+class Complaints:
+    """Logs a problem when it is another than the last one, whatever numbers it names."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._last: str | None = None
+
+    def log(self, line: str, error: BaseException) -> None:
+        """A problem; ``line`` has a place for it."""
+        said = f"{type(error).__name__}: {error}"
+        plain = NUMBERS.sub("0", said)
+        if plain != self._last:
+            self._logger.warning(line, said)
+        self._last = plain
+
+    def over(self) -> None:
+        """All is well: the same problem would be a new one."""
+        self._last = None
