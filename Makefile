@@ -89,7 +89,7 @@ typecheck: install ## mypy, strict
 
 .PHONY: check
 check: install ## Find every mistake in the shipped configs and manifests
-	$(BIN)/brimful tiny-model .cache/tiny-llama
+	$(BIN)/brimful model --kind llama .cache/tiny-llama
 	$(BIN)/brimful check configs/*.yaml k8s/base/rayservice.yaml
 
 .PHONY: check-k8s

@@ -8,11 +8,11 @@ from controller.validation import join, parse
 from replicas.door.settings import Security, parse_security
 from serve_app.auto_model import AUTO, NO_INGRESS, AutoModel, problems
 from serve_app.checks.built import Built, Model, other_deployments
+from serve_app.checks.deployment import env_problems
 from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.live import live_problems
 from serve_app.checks.llm import check_entry
-from serve_app.checks.nested import nested_problems
 from serve_app.checks.security import check_security
 from serve_app.checks.shapes import ARGS, ENTRY, PD_ARGS, REFINEMENTS
 from serve_app.checks.values import call_problems, kind_of, line
@@ -74,7 +74,7 @@ def check_args(args: Any, where: str, target: Target, findings: Findings) -> Bui
     _check_way_in(args, entries, where, target, findings)
     own = (MODELS, *ROLES, SECURITY, AUTO)
     shared = {key: value for key, value in args.items() if key not in own}
-    findings.add(nested_problems(shared, where, local_paths=target.local_paths))
+    findings.add(env_problems(shared, where, local_paths=target.local_paths))
     others: list[str] = []
     unbuilt = call_problems(
         lambda: others.extend(other_deployments(args, models, direct=target.direct_streaming)),

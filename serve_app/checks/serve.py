@@ -14,11 +14,10 @@ from serve_app.checks.batches import BATCHES, check_batches
 from serve_app.checks.built import Built, override_problems
 from serve_app.checks.clocks import serve_clocks
 from serve_app.checks.console import CONSOLE, check_console
-from serve_app.checks.deployment import deployment_problems
+from serve_app.checks.deployment import deployment_problems, env_problems
 from serve_app.checks.findings import BUILDER, Findings, Target, builder_of
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import describe
-from serve_app.checks.nested import nested_problems
 from serve_app.checks.room import check_nodes
 from serve_app.checks.scaling import scaling_notes, scaling_problems
 from serve_app.checks.shapes import REFINEMENTS
@@ -26,7 +25,6 @@ from serve_app.checks.theirs import BUILDERS, check_theirs
 from serve_app.checks.values import kind_of, line, value_problems
 from serve_app.pd import NAME_PREFIX, ROLES
 
-UNIQUE = ("name", "route_prefix")
 ASKED_BY_HTTP = (BUILDER, BATCHES, CONSOLE, *BUILDERS)
 Placed = tuple[str, list[Any], Built]
 
@@ -52,20 +50,10 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
     findings.add([key.line(where) for key in unknown])
     config = without(config, unknown)
     applications = config.get("applications")
-    # Serve names neither the place nor the first holder of a name that is taken: done below.
-    for name in UNIQUE:
-        findings.add(_duplicates(applications, name, join(where, ["applications"])))
     stray = _stray_deployments(applications, where)
-    findings.add(stray)
-    findings.add(
-        [
-            problem
-            for problem in ([] if stray else value_problems(ServeDeploySchema, config, where))
-            if "Found multiple configs" not in problem and "Found duplicate" not in problem
-        ]
-    )
+    findings.add(stray or value_problems(ServeDeploySchema, config, where))
     own = {key: value for key, value in config.items() if key != "applications"}
-    findings.add(nested_problems(own, where, local_paths=target.local_paths))
+    findings.add(env_problems(own, where, local_paths=target.local_paths))
     if applications == []:
         findings.notes.append("applications: none; deploying this removes all that run")
     if config.get("proxy_location") == "Disabled" and any(
@@ -113,7 +101,7 @@ def _check_application(
             local = target.local_paths
             findings.add(deployment_problems(deployment, place, local_paths=local))
     own = {key: value for key, value in application.items() if key != "deployments"}
-    findings.add(nested_problems(own, where, local_paths=target.local_paths))
+    findings.add(env_problems(own, where, local_paths=target.local_paths))
     route = application.get("route_prefix")
     if isinstance(route, str):
         findings.add(_route_problems(route, f"{where}.route_prefix"))
@@ -136,7 +124,7 @@ def _check_application(
         about = (
             "; ".join((f"{half}: " if half else "") + describe(one) for half, one in each) or about
         )
-        name, route = (_given(application, key) for key in UNIQUE)
+        name, route = (_given(application, key) for key in ("name", "route_prefix"))
         findings.summary.append(f"{name} at {route}: {about}")
     return built
 
@@ -178,19 +166,6 @@ def _route_problems(route: str, where: str) -> list[str]:
     except ValueError as error:
         return [line(where, route, str(error))]
     return []
-
-
-def _duplicates(applications: Any, key: str, where: str) -> list[str]:
-    found = []
-    holders: dict[str, int] = {}
-    for index, application in enumerate(applications if isinstance(applications, list) else []):
-        value = _given(application, key) if isinstance(application, dict) else None
-        if isinstance(value, str) and value in holders:
-            place, first = join(where, [index, key]), join(where, [holders[value]])
-            found.append(line(place, value, f"{first} has it already"))
-        elif isinstance(value, str):
-            holders[value] = index
-    return found
 
 
 def _given(application: dict[str, Any], key: str) -> Any:

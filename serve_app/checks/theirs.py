@@ -1,5 +1,6 @@
 """Check the applications of Ray Serve LLM's own builders, which know none of our blocks."""
 
+from types import GenericAlias
 from typing import Any
 
 from ray.llm._internal.serve.serving_patterns.data_parallel.builder import DPOpenAiServingArgs
@@ -15,13 +16,13 @@ from serve_app.checks.values import value_problems
 from serve_app.checks.vllm_config import vllm_problems
 from serve_app.config import BLOCKS, SECURITY
 
-# Which arguments each takes, and the keys of those with an entry.
+THEIR_ENTRY = Fields({key: kind for key, kind in ENTRY.keys.items() if key not in BLOCKS})
+# Which arguments each takes, and the keys of those with entries.
 BUILDERS = {
     "ray.serve.llm:build_openai_app": (LLMServingArgs, ("llm_configs",)),
     "ray.serve.llm:build_pd_openai_app": (PDServingArgs, ("prefill_config", "decode_config")),
     "ray.serve.llm:build_dp_openai_app": (DPOpenAiServingArgs, ("llm_config",)),
 }
-THEIR_ENTRY = Fields({key: kind for key, kind in ENTRY.keys.items() if key not in BLOCKS})
 
 
 def check_theirs(path: str, args: Any, where: str, target: Target, findings: Findings) -> None:
@@ -30,53 +31,25 @@ def check_theirs(path: str, args: Any, where: str, target: Target, findings: Fin
     if not isinstance(args, dict):
         findings.add([f"{where}.{holders[0]}: required key is missing"])
         return
-    if SECURITY in args:
-        args = _without_ours(args, (SECURITY,), where, path, findings)
-    shape = {**(fields_of(kind) or {}), "ingress_deployment_config": DEPLOYMENT}
-    shape |= dict.fromkeys(holders, Any)
+    several = "llm_configs" in holders
+    entries = dict.fromkeys(holders, GenericAlias(list, (THEIR_ENTRY,)) if several else THEIR_ENTRY)
+    shape = {**(fields_of(kind) or {}), "ingress_deployment_config": DEPLOYMENT, **entries}
     unknown = unknown_keys(args, Fields(shape), REFINEMENTS)
-    findings.add([key.line(where) for key in unknown])
+    for key in unknown:
+        said = f"is not known to {path}; import_path: {BUILDER} takes it"
+        ours = key.path[-1] in BLOCKS or key.path == (SECURITY,)
+        findings.add([f"{join(where, key.path)}: {said}" if ours else key.line(where)])
     args = without(args, unknown)
-    before = len(findings.problems)
-    for key in holders:
-        held = args.get(key)
-        if isinstance(held, list):
-            args[key] = [
-                _entry(one, join(where, [key, index]), path, target, findings)
-                for index, one in enumerate(held)
-            ]
-        else:
-            args[key] = _entry(held, f"{where}.{key}", path, target, findings)
-    files = any(isinstance(one, str) for key in holders for one in _listed(args.get(key)))
+    before, files = len(findings.problems), False
+    for holder in holders:
+        held = args.get(holder)
+        for index, entry in enumerate(held if isinstance(held, list) else [held]):
+            place = join(where, [holder, index] if isinstance(held, list) else [holder])
+            files |= isinstance(entry, str)
+            if isinstance(entry, dict):
+                problems = serve_problems(entry, place, target)
+                findings.add(
+                    problems or (vllm_problems(entry, place) if target.local_paths else [])
+                )
     if len(findings.problems) == before and (target.local_paths or not files):
         findings.add(value_problems(kind, {k: v for k, v in args.items() if v is not None}, where))
-
-
-def _listed(held: Any) -> list[Any]:
-    return held if isinstance(held, list) else [held]
-
-
-def _entry(entry: Any, where: str, path: str, target: Target, findings: Findings) -> Any:
-    """The entry less what Ray would not know, which is reported."""
-    if not isinstance(entry, dict):
-        return entry
-    entry = _without_ours(entry, BLOCKS, where, path, findings)
-    unknown = unknown_keys(entry, THEIR_ENTRY, REFINEMENTS)
-    findings.add([key.line(where) for key in unknown])
-    entry = without(entry, unknown)
-    problems = serve_problems(entry, where, target)
-    findings.add(problems or (vllm_problems(entry, where) if target.local_paths else []))
-    return entry
-
-
-def _without_ours(
-    block: dict[str, Any], ours: tuple[str, ...], where: str, path: str, findings: Findings
-) -> dict[str, Any]:
-    findings.add(
-        [
-            f"{where}.{key}: is not known to {path}; import_path: {BUILDER} takes it"
-            for key in ours
-            if key in block
-        ]
-    )
-    return {key: value for key, value in block.items() if key not in ours}

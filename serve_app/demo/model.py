@@ -7,7 +7,7 @@ from typing import Any
 
 from serve_app.demo.small_model import FOLDER as SMALL_FOLDER
 from serve_app.demo.small_model import make_small_model
-from serve_app.demo.tiny_model import make_tiny_model
+from serve_app.demo.tiny_model import TINY_FOLDER, make_tiny_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ SMALL = DemoModel(
 TINY = DemoModel(
     name="tiny",
     title="a tiny random-weight Llama",
-    folder=Path(".cache/tiny-llama"),
+    folder=TINY_FOLDER,
     make=make_tiny_model,
     stream=Shape(64, 200),
     long_prompt=Shape(1500, 16),

@@ -61,7 +61,7 @@ MAY_IMPORT_RAY = {
     "replicas/server/metrics.py",
     "replicas/server/door_metrics.py",
 }
-MAY_IMPORT_VLLM = ("replicas/", "benchmarks/", "serve_app/checks/")
+MAY_IMPORT_VLLM = ("replicas/", "benchmarks/", "serve_app/checks/", "serve_app/launch/engine_flags")
 
 
 def loaded(*modules: str) -> set[str]:
