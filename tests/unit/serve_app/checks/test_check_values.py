@@ -65,7 +65,7 @@ SAID: list[tuple[str, Any, str]] = [
      f"{DEPLOYMENT}.request_router_config: ModuleNotFoundError: No module named"
      " 'no_such_module'"),
     (MODEL, {"model_source": "m"}, f"{PLACE}.{MODEL}.model_id: required key is missing"),
-    ("/args.llm_configs", [3], f"{PLACE}: must be a mapping or the path of one, got 3"),
+    ("/args.llm_configs", [3], f"{PLACE}: 3 is not allowed: a mapping, the path of one, or LLMConfig"),
     (
         "/deployments",
         [{"name": "AdmissionIngress", "autoscaling_config": {"min_replicas": -1}}],
