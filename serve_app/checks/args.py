@@ -11,6 +11,7 @@ from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.live import live_problems
 from serve_app.checks.llm import check_entry
+from serve_app.checks.objects import dig
 from serve_app.checks.security import check_security
 from serve_app.checks.shapes import ARGS, ENTRY, PD_ARGS, REFINEMENTS
 from serve_app.checks.values import call_problems, kind_of, line
@@ -164,9 +165,8 @@ def _check_auto_model(
         return
     with findings.collecting():
         auto = parse(AutoModel, block, where)
-        loading = [entry.get("model_loading_config") for entry in entries]
-        models = [one["model_id"] for one in loading if isinstance(one, dict) and "model_id" in one]
-        findings.add(problems(auto, models, where))
+        models = [dig(entry, "model_loading_config", "model_id") for entry in entries]
+        findings.add(problems(auto, [one for one in models if isinstance(one, str)], where))
     if target.direct_streaming:
         findings.add([f"{where}: {NO_INGRESS}"])
 
@@ -174,8 +174,7 @@ def _check_auto_model(
 def _repeated_models(entries: list[dict[str, Any]], where: str) -> list[str]:
     found, seen = [], set()
     for index, entry in enumerate(entries):
-        loading = entry.get("model_loading_config")
-        model = loading.get("model_id") if isinstance(loading, dict) else None
+        model = dig(entry, "model_loading_config", "model_id")
         if isinstance(model, str) and model in seen:
             place = join(where, [index, "model_loading_config", "model_id"])
             found.append(line(place, model, "another model of this application has it already"))

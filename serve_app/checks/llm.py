@@ -10,7 +10,6 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join, shown
 from replicas.door.settings import Security
-from replicas.engine.engine_options import option_problems
 from serve_app.checks.built import Model, build_model, card_problems
 from serve_app.checks.deployment import deployment_problems, env_problems
 from serve_app.checks.engine import engine_problems
@@ -63,11 +62,6 @@ def check_entry(
         return None
     serve_part = {k: v for k, v in entry.items() if k not in (*BLOCKS, "server_cls")}
     findings.add(serve_problems(serve_part, where, target))
-    if len(findings.problems) == before:
-        batching, engine = parse_batching(entry.get("batching")), entry.get("engine_kwargs", {})
-        findings.add(
-            option_problems(batching, engine, f"{where}.engine_kwargs", has_controller=True)
-        )
     if target.local_paths:
         missing_models(entry, where, findings)
     if not all(isinstance(entry.get(a, {}).get(b) or {}, dict) for a, b in INNER):

@@ -1,5 +1,6 @@
 """Check a Ray Serve configuration: Serve's own schema, then our applications down to our blocks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ray.serve.schema import (
@@ -18,6 +19,7 @@ from serve_app.checks.deployment import deployment_problems, env_problems
 from serve_app.checks.findings import BUILDER, Findings, Target, builder_of
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import describe
+from serve_app.checks.objects import listed
 from serve_app.checks.room import check_nodes
 from serve_app.checks.scaling import scaling_notes, scaling_problems
 from serve_app.checks.shapes import REFINEMENTS
@@ -49,41 +51,41 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
     unknown = unknown_keys(config, ServeDeploySchema, REFINEMENTS)
     findings.add([key.line(where) for key in unknown])
     config = without(config, unknown)
-    applications = config.get("applications")
-    stray = _stray_deployments(applications, where)
+    stray = _stray_deployments(config, where)
     findings.add(stray or value_problems(ServeDeploySchema, config, where))
     own = {key: value for key, value in config.items() if key != "applications"}
     findings.add(env_problems(own, where, local_paths=target.local_paths))
-    if applications == []:
+    if config.get("applications") == []:
         findings.notes.append("applications: none; deploying this removes all that run")
-    if config.get("proxy_location") == "Disabled" and any(
-        isinstance(one, dict) and builder_of(one) in ASKED_BY_HTTP
-        for one in (applications if isinstance(applications, list) else [])
-    ):
+    applications = listed(config, "applications")
+    asked = any(builder_of(one) in ASKED_BY_HTTP for _, one in applications)
+    if asked and config.get("proxy_location") == "Disabled":
         why = "without a proxy no request gets in; allowed: EveryNode, HeadOnly"
         findings.add([line(join(where, ["proxy_location"]), "Disabled", why)])
     placed: list[Placed] = []
-    for index, application in enumerate(applications if isinstance(applications, list) else []):
-        if isinstance(application, dict):
-            place = join(where, ["applications", index])
-            built = _check_application(application, place, applications, target, findings)
-            overrides = application.get("deployments")
-            placed.append((place, overrides if isinstance(overrides, list) else [], built))
+    for index, application in applications:
+        place, every = join(where, ["applications", index]), [one for _, one in applications]
+        built = _check_application(dict(application), place, every, target, findings)
+        placed.append((place, _overrides(application), built))
     check_nodes(placed, target, findings)
     findings.notes.extend(serve_clocks(config, where, placed))
     return placed
 
 
-def _stray_deployments(applications: Any, where: str) -> list[str]:
+def _overrides(application: Mapping[str, Any]) -> list[Any]:
+    given = application.get("deployments")
+    return given if isinstance(given, list) else []
+
+
+def _stray_deployments(config: Any, where: str) -> list[str]:
     """Ray's own schema stumbles on a deployment that is no mapping, and does not say where."""
-    found = []
-    for index, application in enumerate(applications if isinstance(applications, list) else []):
-        listed = application.get("deployments") if isinstance(application, dict) else None
-        for k, one in enumerate(listed if isinstance(listed, list) else []):
-            if not isinstance(one, dict):
-                place = join(where, ["applications", index, "deployments", k])
-                found.append(f"{place}: must be a mapping, got {kind_of(one)}")
-    return found
+    return [
+        f"{join(where, ['applications', index, 'deployments', k])}: must be a mapping, got"
+        f" {kind_of(one)}"
+        for index, application in listed(config, "applications")
+        for k, one in enumerate(_overrides(application))
+        if not isinstance(one, dict)
+    ]
 
 
 def _check_application(
@@ -94,12 +96,9 @@ def _check_application(
     findings: Findings,
 ) -> Built:
     before = len(findings.problems)
-    deployments = application.get("deployments")
-    for index, deployment in enumerate(deployments if isinstance(deployments, list) else []):
-        if isinstance(deployment, dict):
-            place = join(where, ["deployments", index])
-            local = target.local_paths
-            findings.add(deployment_problems(deployment, place, local_paths=local))
+    for index, deployment in listed(application, "deployments"):
+        place, local = join(where, ["deployments", index]), target.local_paths
+        findings.add(deployment_problems(dict(deployment), place, local_paths=local))
     own = {key: value for key, value in application.items() if key != "deployments"}
     findings.add(env_problems(own, where, local_paths=target.local_paths))
     route = application.get("route_prefix")
@@ -132,8 +131,7 @@ def _check_application(
 def _check_overrides(
     application: dict[str, Any], built: Built, where: str, findings: Findings
 ) -> None:
-    overrides, place = application.get("deployments"), f"{where}.deployments"
-    overrides = overrides if isinstance(overrides, list) else []
+    overrides, place = _overrides(application), f"{where}.deployments"
     findings.add(override_problems(overrides, built, place))
     entries = built.entries
     for key, entry in zip(built.places, entries, strict=True):

@@ -15,6 +15,8 @@ OPTIONS = "deployment_config.ray_actor_options"
 MODEL = "model_loading_config"
 REFUSED: list[tuple[str, Any, str]] = [
     ("batching.sla.itl_ms", 0, "Input should be greater than 0"),
+    ("scaling.peak_s", 600,
+     "it was removed, nothing is given up before 300 s are known; leave it out"),
     ("batching.policy", "papr", "Input should be 'static', 'paper' or 'adaptive'"),
     ("engine_kwargs.max_num_seqs", "64", "must be of type int"),
     ("engine_kwargs.enforce_eager", "false", "must be of type bool"),
@@ -65,7 +67,8 @@ SAID: list[tuple[str, Any, str]] = [
      f"{DEPLOYMENT}.request_router_config: ModuleNotFoundError: No module named"
      " 'no_such_module'"),
     (MODEL, {"model_source": "m"}, f"{PLACE}.{MODEL}.model_id: required key is missing"),
-    ("/args.llm_configs", [3], f"{PLACE}: 3 is not allowed: a mapping, the path of one, or LLMConfig"),
+    ("/args.llm_configs", [3],
+     f"{PLACE}: 3 is not allowed: a mapping, the path of one, or LLMConfig"),
     (
         "/deployments",
         [{"name": "AdmissionIngress", "autoscaling_config": {"min_replicas": -1}}],
