@@ -25,8 +25,13 @@ DRAW = random.Random(8)
 PROMPTS = [[DRAW.randrange(3, 500) for _ in range(100 + 50 * i)] for i in range(6)]
 # What the scaling block has no keys for: a test cannot wait for minutes of a past.
 SOON = {
-    "target_utilization": 1, "drain_s": 20, "start_s": 5, "peak_s": 10, "peak_starts": 0,
-    "queue_factor": 1, "queue_for_s": 3,
+    "target_utilization": 1,
+    "drain_s": 20,
+    "start_s": 5,
+    "peak_s": 10,
+    "peak_starts": 0,
+    "queue_factor": 1,
+    "queue_for_s": 3,
 }
 SLA = {"itl_ms": 1000}  # in reach of any machine: where it is not, nothing is scaled
 
