@@ -29,10 +29,6 @@ install: .venv/.installed ## Make .venv with everything pinned in requirements.l
 demo: install ## Two vLLM replicas here: the same requests without and with control, and what clients saw (KEEP=1: stay up)
 	$(BIN)/brimful demo $(if $(KEEP),--keep)
 
-.PHONY: demo-pd
-demo-pd: install ## Prefill and decode in engines of their own, real KV over NIXL, beside one engine (3 minutes)
-	$(BIN)/python -m serve_app.demo.pd $(ARGS)
-
 .PHONY: test
 test: install lint typecheck ## Lint, types, and every test (40 minutes on 2 cores)
 	@failed=0; \
@@ -89,7 +85,7 @@ typecheck: install ## mypy, strict
 
 .PHONY: check
 check: install ## Find every mistake in the shipped configs and manifests
-	$(BIN)/brimful tiny-model .cache/tiny-llama
+	$(BIN)/brimful model --kind llama .cache/tiny-llama
 	$(BIN)/brimful check configs/*.yaml k8s/base/rayservice.yaml
 
 .PHONY: check-k8s

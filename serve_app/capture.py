@@ -15,9 +15,9 @@ from uuid import uuid4
 from tqdm import tqdm
 
 from controller.errors import BrimfulError, ConfigError
-from serve_app.flag_number import ABOVE_0, number
+from serve_app.options import above_0, add_address, add_group, add_out, require_folder
 from serve_app.record import Call, caller
-from serve_app.snapshot import add_address, connect, read_snapshot
+from serve_app.snapshot import connect, engines_of, read_snapshot
 
 PERIOD_S = 1.0
 LOOK_S = 10.0  # for replicas that came
@@ -42,22 +42,16 @@ Callers = Callable[[], dict[str, Call]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = ABOUT, EPILOG
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="JSONL, appended to"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=number("a number above 0", ABOVE_0),
-        help="how long (default: until Ctrl-C)",
-    )
+    add_out(parser, "JSONL, appended to")
+    parser.add_argument("--seconds", type=above_0, help="how long (default: until Ctrl-C)")
     parser.add_argument(
         "--max-mb",
-        type=number("a number above 0", ABOVE_0),
+        type=above_0,
         default=MOST_MB,
         metavar="MB",
         help=f"ends where the file has so many (default: {MOST_MB:g})",
     )
-    parser.add_argument("--group", metavar="NAME", help="replicas of this group alone")
+    add_group(parser, "replicas of this group alone")
     add_address(parser)
 
 
@@ -68,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
         BrimfulError: there is no cluster, no controller, no such group or no replica, or another
             captures.
     """
-    if not args.out.parent.is_dir():
-        raise ConfigError([f"--out: {args.out.parent} is not allowed: an existing folder"])
+    require_folder(args.out)
     connect(args.address)
     known: dict[str, Call] = {}
 
@@ -128,11 +121,7 @@ def replicas_in(snapshot: dict[str, Any], group: str | None) -> list[str]:
     Raises:
         BrimfulError: there is none; names the groups that are there.
     """
-    groups = snapshot["groups"]
-    if group is not None and group not in groups:
-        known = ", ".join(sorted(groups)) or "none"
-        raise BrimfulError(f"--group: {group!r} does not exist; the groups are: {known}")
-    found = [one for of, g in groups.items() if group in (None, of) for one in g["replicas"]]
+    found = engines_of(snapshot, group)
     if not found:
         raise BrimfulError("nothing was captured: no replica has reported yet")
     return sorted(found)

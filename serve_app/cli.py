@@ -51,11 +51,12 @@ COMMANDS = {
         "simulator.plan.command",
         "memory, batch, capacity and cost of a model on a card, from its config.json alone",
     ),
-    "small-model": (
-        "serve_app.demo.small_model",
-        "a small real model that answers in sentences, from the Python registry",
-    ),
-    "tiny-model": ("serve_app.demo.tiny_model", "a small random-weight model to try things with"),
+    "model": ("serve_app.demo.model_command", "a small model to try things with"),
+}
+# Names of before, and what they stand for.
+OLD_NAMES = {
+    "small-model": ("model", "--kind", "smollm2"),
+    "tiny-model": ("model", "--kind", "llama"),
 }
 # Packages that some commands need: the extra of ours that brings each.
 EXTRAS = {
@@ -67,7 +68,8 @@ FAILED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141  # the last two as a shell report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand: what goes wrong becomes one message and exit status 2."""
-    argv = sys.argv[1:] if argv is None else argv
+    argv = list(sys.argv[1:] if argv is None else argv)
+    argv = [*(OLD_NAMES.get(argv[0], argv[:1]) if argv else ()), *argv[1:]]
     go_past()
     try:
         try:
@@ -108,7 +110,7 @@ def _run(argv: Sequence[str]) -> int:
     args, more = parser.parse_known_args(argv)
     if more and not args.takes_more:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
-    args.more, args.argv = more, list(argv)
+    args.more, args.argv = more, argv
     return int(args.run(args))
 
 

@@ -20,6 +20,7 @@ from serve_app.live_roles import KV
 from serve_app.live_roles import SERVER as MIXED_SERVER
 from serve_app.live_roles import problems as live_role_problems
 from serve_app.routing.gather import ends_of
+from serve_app.routing.removed_keys import refuse_removed
 from serve_app.routing.settings import (
     by_haproxy,
     parse_router,
@@ -43,6 +44,14 @@ BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "e
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
 A_DAY_S = 86_400.0
 
+REMOVED = {
+    "late_frac": "0.7% of the requests may be late",
+    "queue_factor": "a queue above twice the caps is deep",
+    "queue_for_s": "a deep queue counts once it lasted 30 s",
+    "peak_s": "nothing is given up before 300 s are known",
+    "peak_starts": "nothing is given up before three starts of a replica are known",
+}
+
 
 class ScalingConfig(Block):
     """How many replicas traffic is worth; used where ``autoscaling_config`` is given."""
@@ -53,30 +62,11 @@ class ScalingConfig(Block):
         le=1,
         description="rho: share of its capacity a replica should carry of the load provided for",
     )
-    late_frac: float = Field(
-        0.007,
-        gt=0,
-        lt=1,
-        description="share of requests that may be late; by it what is provided for is steered",
-    )
     drain_s: float = Field(
         20.0,
         gt=0,
         le=A_DAY_S,
         description="T_drain: how fast a backlog should be gone; outside engines, a start at least",
-    )
-    queue_factor: float = Field(
-        2.0, gt=0, description="a queue above this many times the cap asks for one replica more"
-    )
-    queue_for_s: float = Field(30.0, ge=0, le=A_DAY_S, description="... once it lasted this long")
-    peak_s: float = Field(
-        300.0,
-        ge=0,
-        le=A_DAY_S,
-        description="nothing is given up before so long is known",
-    )
-    peak_starts: float = Field(
-        3.0, ge=0, le=100, description="... and of so many starts of a replica"
     )
     start_s: float = Field(
         60.0, ge=0, le=A_DAY_S, description="a replica's start, until one was seen"
@@ -96,6 +86,7 @@ def parse_scaling(data: Any, where: str = "scaling") -> ScalingConfig:
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
+    refuse_removed(data, REMOVED, where)
     return parse(ScalingConfig, {} if data is None else data, where)
 
 

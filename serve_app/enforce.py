@@ -15,9 +15,10 @@ from controller.errors import BrimfulError
 from controller.records import from_wire
 from controller.switch import Switch
 from serve_app.flag_number import number
+from serve_app.options import add_address, add_group, add_json
 from serve_app.outcome import Outcome, Refused, Replica, lines_of
-from serve_app.snapshot import add_address, first_line
 from serve_app.snapshot import connect as join_cluster
+from serve_app.snapshot import first_line
 
 WAIT_S = 10.0
 POLL_S = 0.2
@@ -56,11 +57,10 @@ class UnansweredError(BrimfulError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = ABOUT, STATUS
     parser.add_argument("state", choices=("off", "on"), help="what control is to be from now on")
-    parser.add_argument(
-        "--group",
-        metavar="NAME",
-        help="of this group alone, by its name in `brimful status`; else of all groups, those that"
-        " come later too. Of a switch for a group and one for all, the newer one holds",
+    add_group(
+        parser,
+        "of this group alone, by its name in `brimful status`; else of all groups, those that come"
+        " later too. Of a switch for a group and one for all, the newer one holds",
     )
     parser.add_argument(
         "--wait",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"how long replicas have time to confirm (default: {WAIT_S:g})",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, for scripts")
+    add_json(parser)
     add_address(parser)
 
 

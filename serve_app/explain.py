@@ -12,9 +12,9 @@ from controller.config import BatchingConfig
 from controller.models.step_time import StepModel
 from controller.records import Advised, BatchLimits, BoundSteps, ReplicaReport
 from serve_app.advice import advice_on
+from serve_app.options import add_address, add_json
 from serve_app.snapshot import (
     Control,
-    add_address,
     connect,
     control_of,
     read_snapshot,
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``brimful explain``."""
     parser.description = ABOUT
     add_address(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object, for scripts")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,18 +5,18 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from tqdm import tqdm
 
-from controller.errors import BrimfulError, ConfigError
+from controller.errors import BrimfulError
 from controller.records import EngineLimits
 from replicas.profiles.profile_file import ProfileFile
 from replicas.profiles.recorded import LEAST_STEPS, MOST_STEPS, RecordedEntry, RecordedSteps
 from serve_app.flag_number import number
-from serve_app.snapshot import ANSWER_S, add_address, connect, read_snapshot
+from serve_app.options import add_address, add_group, add_out, add_replica, require_folder
+from serve_app.snapshot import ANSWER_S, connect, engines_of, listed, read_snapshot
 
 PERIOD_S = 1.0
 MOST_S = 1000.0  # of steps of 1 ms, as many as a profile file may hold
@@ -40,14 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="how long, while requests come",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON, overwritten")
+    add_out(parser, "JSON, overwritten")
     parser.add_argument("--name", help="of the recording in the file (default: the model's name)")
-    parser.add_argument(
-        "--replica",
-        metavar="ID",
-        help="as `brimful status` shows it (default: the first by id)",
-    )
-    parser.add_argument("--group", metavar="NAME", help="a replica of this group")
+    add_replica(parser)
+    add_group(parser, "a replica of this group")
     parser.add_argument("--load", default="", metavar="TEXT", help="what was asked, for the file")
     add_address(parser)
 
@@ -58,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         BrimfulError: there is no cluster, no controller or no such replica, or too few steps ran.
     """
-    if not args.out.parent.is_dir():
-        raise ConfigError([f"--out: {args.out.parent} is not allowed: an existing folder"])
+    require_folder(args.out)
     connect(args.address)
     replica_id, engine, others = choose(read_snapshot(), args.replica, args.group)
     more = f", the first of {others + 1}" if others else ""
@@ -98,25 +93,13 @@ def choose(
     Raises:
         BrimfulError: no replica matches; names those that are there.
     """
-    groups = snapshot["groups"]
-    if group is not None and group not in groups:
-        raise BrimfulError(f"--group: {group!r} does not exist; {_there('groups', groups)}")
-    found = {
-        name: replica["report"].engine
-        for of, known in groups.items()
-        if group in (None, of)
-        for name, replica in known["replicas"].items()
-    }
+    found = engines_of(snapshot, group)
     if replica_id is not None and replica_id not in found:
-        raise BrimfulError(f"--replica: {replica_id!r} does not exist; {_there('replicas', found)}")
+        raise BrimfulError(f"--replica: {replica_id!r} does not exist; {listed('replicas', found)}")
     if not found:
         raise BrimfulError("nothing was recorded: no replica has reported yet")
     chosen = replica_id or min(found)
     return chosen, found[chosen], 0 if replica_id else len(found) - 1
-
-
-def _there(what: str, names: Any) -> str:
-    return f"the {what} are: {', '.join(sorted(names))}" if names else f"there are no {what}"
 
 
 def caller(replica_id: str) -> Call:

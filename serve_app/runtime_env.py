@@ -16,9 +16,17 @@ def variable_problems(entry: dict[str, Any], where: str) -> list[str]:
     found = []
     for place, holder in ((where, entry), (own, actor)):
         block = holder.get("runtime_env") if isinstance(holder, dict) else None
-        variables = block.get("env_vars") if isinstance(block, dict) else None
-        for name, value in variables.items() if isinstance(variables, dict) else ():
-            if not isinstance(value, str):
-                at = f"{place}.runtime_env.env_vars.{name}"
-                found.append(f"{at}: {shown(value)} is not allowed: must be a string (quote it)")
+        if isinstance(block, dict):
+            found += text_problems(block.get("env_vars"), f"{place}.runtime_env.env_vars")
     return found
+
+
+def text_problems(variables: Any, where: str) -> list[str]:
+    """Values of ``env_vars`` that are no text."""
+    if variables is not None and not isinstance(variables, dict):
+        return [f"{where}: {shown(variables)} is not allowed: it must be a mapping"]
+    return [
+        f"{where}.{name}: {shown(value)} is not allowed: must be a string (quote it)"
+        for name, value in (variables or {}).items()
+        if not isinstance(value, str)
+    ]

@@ -1,15 +1,15 @@
 """What the batch controller of a running cluster knows, read for ``status`` and ``explain``."""
 
-import argparse
 import os
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from controller.config import STALL_ITLS, BatchingConfig
 from controller.errors import BrimfulError
 from controller.models.histogram import LogHistogram
-from controller.records import BatchLimits, Reason, ReplicaReport
+from controller.records import BatchLimits, EngineLimits, Reason, ReplicaReport
 
 CONNECT_S = 5.0
 ANSWER_S = 10.0
@@ -180,14 +180,27 @@ def _percentile_ms(histogram: LogHistogram, percent: float) -> float | None:
     return None if value_s is None else value_s * 1000
 
 
-def add_address(parser: argparse.ArgumentParser) -> None:
-    """``--address``, which every command takes that looks at a running cluster."""
-    parser.add_argument(
-        "--address",
-        default="auto",
-        metavar="HOST:PORT",
-        help="of Ray's head node (default: RAY_ADDRESS, else the cluster on this machine)",
-    )
+def engines_of(snapshot: dict[str, Any], group: str | None) -> dict[str, EngineLimits]:
+    """What the engines of a group, or of all, were started with, by replica.
+
+    Raises:
+        BrimfulError: there is no such group; names those that are there.
+    """
+    groups = snapshot["groups"]
+    if group is not None and group not in groups:
+        raise BrimfulError(f"--group: {group!r} does not exist; {listed('groups', groups)}")
+    return {
+        name: replica["report"].engine
+        for of, known in groups.items()
+        if group in (None, of)
+        for name, replica in known["replicas"].items()
+    }
+
+
+def listed(what: str, names: Iterable[str]) -> str:
+    """The names that there are, in a clause."""
+    told = ", ".join(sorted(names))
+    return f"the {what} are: {told}" if told else f"there are no {what}"
 
 
 def connect(address: str) -> None:

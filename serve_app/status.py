@@ -15,9 +15,9 @@ from rich.text import Text
 
 from controller.errors import BrimfulError
 from serve_app.flag_number import number
+from serve_app.options import add_address, add_json, add_wide
 from serve_app.snapshot import (
     ReplicaStatus,
-    add_address,
     connect,
     read_snapshot,
     refused_lines,
@@ -52,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``brimful status``."""
     parser.description, parser.epilog = ABOUT, EPILOG
     add_address(parser)
-    parser.add_argument("--wide", action="store_true", help="all columns, however wide")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for scripts")
+    add_wide(parser)
+    add_json(parser)
     parser.add_argument(
         "--watch",
         nargs="?",

@@ -13,7 +13,7 @@ import sys
 import zipfile
 from typing import Any
 
-from serve_app.checks.compact_crd import KEPT, key
+from serve_app.checks.crd import KEPT
 
 FOLDER = "kubernetes_validate/kubernetes-json-schema/{}-local-strict/_definitions.json"
 REF = "/api/_definitions.json"
@@ -39,7 +39,9 @@ def main() -> None:
     for name in kinds.values():
         _take(name, definitions, needed)
     head = {"version": version, "source": "kubernetes-validate 1.37.0 (PyPI)", "kinds": kinds}
-    rows = ",\n".join(f'"{name}": {key(needed[name])}' for name in sorted(needed))
+    rows = ",\n".join(
+        f'"{name}": {json.dumps(needed[name], sort_keys=True)}' for name in sorted(needed)
+    )
     sys.stdout.write(f'{json.dumps(head)[:-1]},\n"$defs": {{\n{rows}\n}}}}\n')
 
 

@@ -4,11 +4,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import Field, PositiveInt, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from controller.config import Block
 from controller.validation import parse
 from replicas.door.settings import KeysFrom
+from serve_app.routing.removed_keys import refuse_removed
+
+REMOVED = {
+    "most_open": "at most 256 requests are sent at once",
+    "most_file_mb": "a file has 512 MB at most",
+}
 
 
 class BatchSecurity(Block):
@@ -37,8 +43,6 @@ class BatchSettings(Block):
     api_key_env: str | None = Field(
         None, min_length=1, description="environment variable with the key they are sent with"
     )
-    most_open: PositiveInt = Field(256, description="requests that are sent at once, at most")
-    most_file_mb: PositiveInt = Field(512, description="of an uploaded file")
     security: BatchSecurity = BatchSecurity()
 
     @field_validator("serves")
@@ -70,4 +74,5 @@ def settings_of(args: Any, where: str = "args") -> BatchSettings:
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
+    refuse_removed(args, REMOVED, where)
     return parse(BatchSettings, args, where)

@@ -17,6 +17,9 @@ from serve_app.batches.runner import Runner
 from serve_app.batches.sender import Sender
 from serve_app.batches.store import Store
 
+MOST_OPEN = 256  # requests that are sent at once
+MOST_FILE_BYTES = 512 << 20  # of an uploaded file
+
 
 def build(args: Mapping[str, Any]) -> serve.Application:
     """Files and batches, to be mounted wherever a config says, ``/batches`` by custom.
@@ -42,13 +45,13 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         keys = settings.security.keys
 
         async def work() -> None:
-            sender = Sender(settings.serves, api_key, settings.most_open)
+            sender = Sender(settings.serves, api_key, MOST_OPEN)
             try:
                 await Runner(
                     store,
                     sender.send,
                     settings.service_tier,
-                    settings.most_open,
+                    MOST_OPEN,
                     urgent_tier=settings.urgent_tier,
                     publish=BatchMetrics().publish,
                 ).run()
@@ -56,7 +59,7 @@ def build(args: Mapping[str, Any]) -> serve.Application:
                 await sender.close()
 
         source = None if keys is None else KeySource(keys)
-        return batch_app(store, work, settings.most_file_mb << 20, source)
+        return batch_app(store, work, MOST_FILE_BYTES, source)
 
     deployment = serve.deployment(
         serve.ingress(app)(),

@@ -1,23 +1,23 @@
 """Check the arguments of ``serve_app:build_app``: its entries, and what they share."""
 
-from pathlib import Path
 from typing import Any
 
-from controller.errors import ConfigError
 from controller.validation import join, parse
 from replicas.door.settings import Security, parse_security
 from serve_app.auto_model import AUTO, NO_INGRESS, AutoModel, problems
 from serve_app.checks.built import Built, Model, other_deployments
+from serve_app.checks.deployment import env_problems
 from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.live import live_problems
 from serve_app.checks.llm import check_entry
-from serve_app.checks.nested import nested_problems
+from serve_app.checks.objects import dig
 from serve_app.checks.security import check_security
 from serve_app.checks.shapes import ARGS, ENTRY, PD_ARGS, REFINEMENTS
 from serve_app.checks.values import call_problems, kind_of, line
 from serve_app.config import SECURITY
 from serve_app.elsewhere import of_ranks
+from serve_app.entries import given_entry
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 from serve_app.pd import (
     DECODE,
@@ -29,7 +29,6 @@ from serve_app.pd import (
     pair_problems,
     role_entries,
 )
-from serve_app.source import read_documents
 
 INGRESS = ("ingress_cls_config", "ingress_deployment_config")
 
@@ -74,7 +73,7 @@ def check_args(args: Any, where: str, target: Target, findings: Findings) -> Bui
     _check_way_in(args, entries, where, target, findings)
     own = (MODELS, *ROLES, SECURITY, AUTO)
     shared = {key: value for key, value in args.items() if key not in own}
-    findings.add(nested_problems(shared, where, local_paths=target.local_paths))
+    findings.add(env_problems(shared, where, local_paths=target.local_paths))
     others: list[str] = []
     unbuilt = call_problems(
         lambda: others.extend(other_deployments(args, models, direct=target.direct_streaming)),
@@ -95,12 +94,16 @@ def _given(args: dict[str, Any], where: str, target: Target, findings: Findings)
     """The entries that are mappings, or files with one: key, place, and entry."""
     found: Given = []
     for key, entry in entries_of(args):
-        inner = f"{where}.{key}"
-        if isinstance(entry, str):
-            entry, inner = _read_entry(entry, inner, target, findings), f"{inner} ({entry})"
-        elif not isinstance(entry, dict):
-            findings.add([f"{inner}: must be a mapping or the path of one, got {kind_of(entry)}"])
-        if isinstance(entry, dict):
+        inner, in_file = f"{where}.{key}", isinstance(entry, str)
+        if in_file and not target.local_paths:
+            findings.notes.append(f"{inner}: {entry!r} is on another machine and was not checked")
+            continue
+        with findings.collecting():
+            entry, inner = given_entry(entry, inner)
+            if in_file:
+                unknown = unknown_keys(entry, ENTRY, REFINEMENTS)
+                findings.add([one.line(inner) for one in unknown])
+                entry = without(entry, unknown)
             found.append((key, inner, entry))
     return found
 
@@ -118,24 +121,6 @@ def _completed(given: Given, findings: Findings) -> Given:
 def _classes(entries: list[dict[str, Any]]) -> list[list[str]]:
     blocks = [entry.get("classes") for entry in entries]
     return [list(block) for block in blocks if isinstance(block, dict)]
-
-
-def _read_entry(path: str, where: str, target: Target, findings: Findings) -> Any:
-    """The entry in a file of its own, less its unknown keys; None where there is none."""
-    if not target.local_paths:
-        findings.notes.append(f"{where}: {path!r} is on another machine and was not checked")
-        return None
-    try:
-        entry = read_documents(Path(path))[0]
-    except ConfigError as error:
-        findings.add([f"{where}: {path}: {problem}" for problem in error.problems])
-        return None
-    if not isinstance(entry, dict):
-        findings.add([f"{where}: {path}: must hold a mapping, got {kind_of(entry)}"])
-        return None
-    unknown = unknown_keys(entry, ENTRY, REFINEMENTS)
-    findings.add([key.line(f"{where} ({path})") for key in unknown])
-    return without(entry, unknown)
 
 
 def _check_way_in(
@@ -180,9 +165,8 @@ def _check_auto_model(
         return
     with findings.collecting():
         auto = parse(AutoModel, block, where)
-        loading = [entry.get("model_loading_config") for entry in entries]
-        models = [one["model_id"] for one in loading if isinstance(one, dict) and "model_id" in one]
-        findings.add(problems(auto, models, where))
+        models = [dig(entry, "model_loading_config", "model_id") for entry in entries]
+        findings.add(problems(auto, [one for one in models if isinstance(one, str)], where))
     if target.direct_streaming:
         findings.add([f"{where}: {NO_INGRESS}"])
 
@@ -190,8 +174,7 @@ def _check_auto_model(
 def _repeated_models(entries: list[dict[str, Any]], where: str) -> list[str]:
     found, seen = [], set()
     for index, entry in enumerate(entries):
-        loading = entry.get("model_loading_config")
-        model = loading.get("model_id") if isinstance(loading, dict) else None
+        model = dig(entry, "model_loading_config", "model_id")
         if isinstance(model, str) and model in seen:
             place = join(where, [index, "model_loading_config", "model_id"])
             found.append(line(place, model, "another model of this application has it already"))

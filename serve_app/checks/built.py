@@ -18,8 +18,8 @@ from replicas.door.settings import Security
 from replicas.engine.executor import accelerator_kind
 from replicas.engine.settings import live_security
 from serve_app.build import ingress_class, needs_llm_router
+from serve_app.checks.deployment import REPLICA, replica_problems
 from serve_app.checks.live import live_problems
-from serve_app.checks.nested import REPLICA, replica_problems
 from serve_app.checks.values import line
 
 ROUTER = "LLMRouter"

@@ -14,6 +14,7 @@ from controller.errors import ConfigError
 from replicas.server.startup import gc_paused
 from serve_app.checks.findings import Findings, Target
 from serve_app.checks.quick import quick_check
+from serve_app.options import add_json
 from serve_app.source import read_documents
 
 FOUND = 2  # exit status
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="in a second: YAML and our own blocks, not what Ray Serve and vLLM take",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object, for scripts")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:

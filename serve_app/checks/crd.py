@@ -1,7 +1,11 @@
-"""Check a RayService against KubeRay's own schema of it (see ``compact_crd.py``)."""
+"""Check a RayService against KubeRay's own schema of it.
 
+``rayservice.json.gz`` is KubeRay's ``ray.io_rayservices.yaml`` without descriptions, as JSON.
+"""
+
+import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,16 +19,59 @@ from controller.data_file import text_of
 from controller.errors import ConfigError
 from controller.validation import join, unknown_key
 from controller.yaml_text import problem_of
-from serve_app.checks.compact_crd import compact
 from serve_app.checks.values import line
 
+KEPT = (
+    *("type", "properties", "required", "items", "additionalProperties", "anyOf", "enum"),
+    *("pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
+)
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
 WORDS = {"object": "a mapping", "array": "a list", "string": "a string (quote it)"}
+
+
+Schema = dict[str, Any]
 
 
 @cache
 def _shipped() -> Draft202012Validator:
-    text = resources.files("serve_app.checks").joinpath("rayservice.json").read_text()
-    return Draft202012Validator(json.loads(text))
+    packed = resources.files("serve_app.checks").joinpath("rayservice.json.gz").read_bytes()
+    return Draft202012Validator(schema_of(json.loads(gzip.decompress(packed))))
+
+
+def schema_of(crd: Schema) -> Schema:
+    """The schema of version v1 in a CustomResourceDefinition; objects take no unknown keys, which
+    Kubernetes drops.
+    """
+    versions = {version["name"]: version for version in crd["spec"]["versions"]}
+    schema = _closed(versions["v1"]["schema"]["openAPIV3Schema"])
+    schema["properties"].pop("status", None)
+    return schema
+
+
+def _closed(part: Schema) -> Schema:
+    kept = {name: value for name, value in part.items() if name in KEPT}
+    if "properties" in kept and "additionalProperties" not in kept and not part.get(PRESERVE):
+        kept["additionalProperties"] = False
+    if "required" in kept:  # what has a default may be left out: the API server puts it in first
+        properties = part.get("properties", {})
+        given = [n for n in kept.pop("required") if "default" not in properties.get(n, {})]
+        kept |= {"required": given} if given else {}
+    if part.get("nullable"):
+        kept["type"] = [kept["type"], "null"]
+    return _inside(kept, _closed)
+
+
+def _inside(part: Schema, change: Callable[[Schema], Schema]) -> Schema:
+    """A copy of a schema with ``change`` applied to every schema directly inside it."""
+    result = dict(part)
+    if "properties" in part:
+        result["properties"] = {k: change(v) for k, v in part["properties"].items()}
+    for name in ("items", "additionalProperties"):
+        if isinstance(part.get(name), dict):
+            result[name] = change(part[name])
+    if "anyOf" in part:
+        result["anyOf"] = [change(choice) for choice in part["anyOf"]]
+    return result
 
 
 def read_crd(path: Path) -> dict[str, Any]:
@@ -41,7 +88,7 @@ def read_crd(path: Path) -> dict[str, Any]:
     for document in documents:
         try:
             if document["spec"]["names"]["kind"] == "RayService":
-                return compact(document)
+                return schema_of(document)
         except (KeyError, TypeError):
             continue
     raise ConfigError(

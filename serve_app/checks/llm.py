@@ -10,13 +10,11 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join, shown
 from replicas.door.settings import Security
-from replicas.engine.engine_options import option_problems
 from serve_app.checks.built import Model, build_model, card_problems
-from serve_app.checks.deployment import deployment_problems
+from serve_app.checks.deployment import deployment_problems, env_problems
 from serve_app.checks.engine import engine_problems
 from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.model_files import missing_models
-from serve_app.checks.nested import nested_problems
 from serve_app.checks.quick import MAPPINGS, PARSERS
 from serve_app.checks.routes import closed_routes
 from serve_app.checks.values import call_problems, value_problems
@@ -28,8 +26,6 @@ from serve_app.routing.settings import parse_router
 INNER = (("engine_kwargs", "additional_config"), ("deployment_config", "autoscaling_config"))
 LOGGING = ("enable_log_requests", "enable_log_outputs")
 DEBUG_ANSWERS = "VLLM_DEBUG_LOG_API_SERVER_RESPONSE"
-# LLMServer computes these from placement_group_config.
-COMPUTED = ("placement_group_bundles", "placement_group_strategy")
 
 
 def check_entry(
@@ -66,11 +62,6 @@ def check_entry(
         return None
     serve_part = {k: v for k, v in entry.items() if k not in (*BLOCKS, "server_cls")}
     findings.add(serve_problems(serve_part, where, target))
-    if len(findings.problems) == before:
-        batching, engine = parse_batching(entry.get("batching")), entry.get("engine_kwargs", {})
-        findings.add(
-            option_problems(batching, engine, f"{where}.engine_kwargs", has_controller=True)
-        )
     if target.local_paths:
         missing_models(entry, where, findings)
     if not all(isinstance(entry.get(a, {}).get(b) or {}, dict) for a, b in INNER):
@@ -95,16 +86,10 @@ def serve_problems(entry: dict[str, Any], where: str, target: Target) -> list[st
     engine = entry.get("engine_kwargs", {})
     deployment = entry.get("deployment_config", {})
     place = f"{where}.deployment_config"
-    options = {key: value for key, value in deployment.items() if key not in COMPUTED}
     local = target.local_paths
-    found = deployment_problems({"name": "llm", **options}, place, local_paths=local)
+    found = deployment_problems({"name": "llm", **deployment}, place, local_paths=local)
     env = {"runtime_env": entry.get("runtime_env")}
-    found += nested_problems(env, where, local_paths=local)
-    found += [
-        f"{join(place, [key])}: Ray Serve LLM computes it; set placement_group_config instead"
-        for key in COMPUTED
-        if key in deployment
-    ]
+    found += env_problems(env, where, local_paths=local)
     if "placement_group_config" in entry:
         bundles = f"{where}.placement_group_config"
         found += value_problems(PlacementGroupConfig, entry["placement_group_config"], bundles)

@@ -11,16 +11,18 @@ from controller.validation import join
 from serve_app.checks.beside import relation_notes, relation_problems
 from serve_app.checks.clocks import Longest, haproxy_clocks, longest
 from serve_app.checks.crd import schema_problems
-from serve_app.checks.findings import (
-    BUILDER,
-    Findings,
-    Target,
-    builder_of,
+from serve_app.checks.findings import BUILDER, Findings, Target, builder_of
+from serve_app.checks.objects import (
+    CLUSTER,
+    RAY_SERVICE,
+    dig,
+    listed,
+    mapping,
+    named,
+    object_problems,
+    ray_pods,
 )
-from serve_app.checks.kuberay import check_options
-from serve_app.checks.objects import CLUSTER, RAY_SERVICE, object_problems
-from serve_app.checks.ports import check_grace, check_ports
-from serve_app.checks.proxies import check_proxies
+from serve_app.checks.proxies import check_proxies, grace_notes
 from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_containers
 from serve_app.checks.room import check_room
 from serve_app.checks.serve import check_serve
@@ -48,20 +50,20 @@ def check_documents(
         crd: KubeRay's schema as ``read_crd`` has it; None: the one that is shipped.
     """
     documents = [one for document in documents for one in _items(document)]
-    kinds = [str(d.get("kind")) for d in documents if isinstance(d, dict)]
+    objects: list[dict[str, Any]] = [one for one in documents if isinstance(one, dict)]
+    kinds = [str(one.get("kind")) for one in objects]
     if RAY_SERVICE not in kinds:
         findings.add([f"kind: there is no RayService in it, only {', '.join(kinds)}"])
-    related = relation_problems(documents)
     answer, owns = Longest(), [Findings() for _ in documents]
     for document, own in zip(documents, owns, strict=True):
         if not isinstance(document, dict):
             own.add([f"must be a Kubernetes object, got {kind_of(document)}"])
-        elif document.get("kind") == RAY_SERVICE:
+            continue
+        if document.get("kind") == RAY_SERVICE:
             answer = max(answer, check_service(document, own, crd), key=lambda one: one.seconds)
         else:
             _check_object(document, own)
-        own.add([problem for one, problem in related if one is document])
-    objects: list[Mapping[str, Any]] = [one for one in documents if isinstance(one, dict)]
+        own.add([*relation_problems(document, objects)])
     for number, (document, own) in enumerate(zip(documents, owns, strict=True), 1):
         if isinstance(document, dict):
             own.notes.extend(relation_notes(document, objects, answer))
@@ -98,39 +100,40 @@ def check_service(
     if manifest.get("apiVersion") != API_VERSION:
         version = manifest.get("apiVersion")
         findings.add([line("apiVersion", version, f"must be {API_VERSION!r}")])
-    metadata = manifest.get("metadata")
-    if not isinstance(metadata, dict) or not metadata.get("name"):
+    if not named(manifest):
         findings.add(["metadata.name: required key is missing"])
     # What the cluster writes into an object that was exported from it.
     manifest = _without_nulls({key: v for key, v in manifest.items() if key != "status"})
     shape = schema_problems(manifest, crd)
     findings.add(shape)
-    spec = manifest.get("spec")
-    if not isinstance(spec, dict):
-        findings.add(["spec: required key is missing"])
-        return Longest()
-    cluster = spec.get("rayClusterConfig")
-    cluster = cluster if isinstance(cluster, dict) else {}
-    containers = ray_containers(cluster, CLUSTER, findings)
-    _check_cluster(cluster, findings)
-    check_options(manifest, findings)
-    config = _serve_config(spec, findings)
+    cluster = mapping(manifest, "spec", "rayClusterConfig")
+    containers = ray_containers(manifest)
+    if not shape:
+        _check_cluster(cluster, findings)
+        findings.add(
+            [
+                f"{pods.place}.containers: must hold the container that Ray runs in"
+                for pods in ray_pods(manifest)
+                if not listed(pods.spec, "containers")
+            ]
+        )
+    config = _serve_config(manifest, findings)
     if config is None:
         return Longest()
     ours = _our_applications(config)
-    if ours:
+    if ours and not shape:
         check_switches(containers, findings)
         _note_accelerators(ours, cluster, findings)
     # Model paths lie in the image or on a volume.
     target = Target(env=_environment(containers), local_paths=False)
     placed = check_serve(config, SERVE, target, findings)
-    answer = longest(built for _, _, built in placed)
+    models = [built for _, _, built in placed]
+    answer = longest(models)
     if shape:
         return answer
     findings.notes.extend(haproxy_clocks(containers, answer))
-    check_ports(config, cluster, CLUSTER, findings)
     check_proxies(config, manifest, SERVE, findings)
-    check_grace([built for _, _, built in placed], cluster, CLUSTER, findings)
+    findings.notes.extend(grace_notes(models, manifest))
     if not findings.problems:  # what is added up is what was found to be right
         check_room(placed, cluster, findings)
     return answer
@@ -143,27 +146,25 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
-def _check_cluster(cluster: dict[str, Any], findings: Findings) -> None:
+def _check_cluster(cluster: Mapping[str, Any], findings: Findings) -> None:
     version = cluster.get("rayVersion")
     ours = ".".join(ray.__version__.split(".")[:2])
     if version is None:
         findings.notes.append(f"{CLUSTER}.rayVersion: is missing; checked here by Ray {ours}")
     elif not str(version).startswith(f"{ours}."):
         findings.notes.append(f"{CLUSTER}.rayVersion: {version!r}; checked here by Ray {ours}")
-    groups = cluster.get("workerGroupSpecs")
-    if not isinstance(groups, list) or not groups:
+    groups = listed(cluster, "workerGroupSpecs")
+    if not groups:
         findings.add([f"{CLUSTER}.workerGroupSpecs: required: at least one group of workers"])
-        return
-    for index, group in enumerate(groups):
-        sizes = group if isinstance(group, dict) else {}
-        low, high = sizes.get("minReplicas"), sizes.get("maxReplicas")
+    for index, group in groups:
+        low, high = group.get("minReplicas"), group.get("maxReplicas")
         if isinstance(low, int) and isinstance(high, int) and low > high:
             place = join(CLUSTER, ["workerGroupSpecs", index, "maxReplicas"])
             findings.add([line(place, high, f"minReplicas is {low}")])
 
 
-def _serve_config(spec: dict[str, Any], findings: Findings) -> Any:
-    text = spec.get("serveConfigV2")
+def _serve_config(manifest: Mapping[str, Any], findings: Findings) -> Any:
+    text = dig(manifest, "spec", "serveConfigV2")
     if not isinstance(text, str):
         findings.add([f"{SERVE}: required: a Serve configuration as a block of text (`|`)"])
         return None
@@ -189,7 +190,7 @@ def _our_applications(config: Any) -> list[dict[str, Any]]:
 
 
 def _note_accelerators(
-    applications: list[dict[str, Any]], cluster: dict[str, Any], findings: Findings
+    applications: list[dict[str, Any]], cluster: Mapping[str, Any], findings: Findings
 ) -> None:
     """KubeRay's autoscaler does not know which GPU a worker that is not up yet will have."""
     if not cluster.get("enableInTreeAutoscaling"):

@@ -16,6 +16,7 @@ from ray.serve.config import AutoscalingConfig
 from controller.validation import join
 from serve_app.checks.built import Built, Model
 from serve_app.checks.findings import Findings, Target
+from serve_app.checks.objects import listed, mapping
 
 Resources = dict[str, float]
 SUFFIXES = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -235,15 +236,11 @@ def _counts(model: Model, options: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _nodes(cluster: Mapping[str, Any]) -> Iterator[Nodes]:
-    head = cluster.get("headGroupSpec")
-    if isinstance(head, dict):
-        yield Nodes("head", 1, _of_node(head))
-    groups = cluster.get("workerGroupSpecs")
+    yield Nodes("head", 1, _of_node(mapping(cluster, "headGroupSpec")))
     grows = bool(cluster.get("enableInTreeAutoscaling"))
-    for index, group in enumerate(groups if isinstance(groups, list) else []):
-        if isinstance(group, dict):
-            name = str(group.get("groupName") or join("workerGroupSpecs", [index]))
-            yield Nodes(name, _size(group, grows) * (group.get("numOfHosts") or 1), _of_node(group))
+    for index, group in listed(cluster, "workerGroupSpecs"):
+        name = str(group.get("groupName") or join("workerGroupSpecs", [index]))
+        yield Nodes(name, _size(group, grows) * (group.get("numOfHosts") or 1), _of_node(group))
 
 
 def _size(group: Mapping[str, Any], grows: bool) -> int:
@@ -257,12 +254,10 @@ def _size(group: Mapping[str, Any], grows: bool) -> int:
 
 def _of_node(group: Mapping[str, Any]) -> Resources:
     """What KubeRay tells Ray that a pod of the group has."""
-    container = _container(group)
-    resources = container.get("resources")
-    resources = resources if isinstance(resources, dict) else {}
-    limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    start = group.get("rayStartParams")
-    start = start if isinstance(start, dict) else {}
+    (container, *_) = [one for _, one in listed(group, "template", "spec", "containers")] or [{}]
+    resources = mapping(container, "resources")
+    limits = {**mapping(resources, "requests"), **mapping(resources, "limits")}
+    start = mapping(group, "rayStartParams")
     found: Resources = {"CPU": UNKNOWN, "GPU": 0.0 if limits else UNKNOWN}
     for key, amount in limits.items():
         if key == "cpu":
@@ -272,20 +267,11 @@ def _of_node(group: Mapping[str, Any]) -> Resources:
             found["GPU"] = found["GPU"] + _quantity(amount)
         elif key == "google.com/tpu":
             found["TPU"] = _quantity(amount)
-    given = group.get("resources")
-    given = dict(given) if isinstance(given, dict) else {}
-    given |= _custom(start.get("resources"))
+    given = {**mapping(group, "resources"), **_custom(start.get("resources"))}
     for key, name in (("num-cpus", "CPU"), ("num-gpus", "GPU")):
         if key in start:
             given[name] = start[key]
     return found | {str(key): _quantity(amount) for key, amount in given.items()}
-
-
-def _container(group: Mapping[str, Any]) -> Mapping[str, Any]:
-    held: Any = group
-    for key in ("template", "spec", "containers"):
-        held = held.get(key) if isinstance(held, dict) else None
-    return held[0] if isinstance(held, list) and held and isinstance(held[0], dict) else {}
 
 
 def _custom(text: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from serve_app.checks.objects import (
     ray_pods,
     selects,
 )
-from serve_app.checks.ports import SERVE, SERVE_PORT
+from serve_app.checks.proxies import SERVE, SERVE_PORT
 
 # By kind: the list of its spec, and the list of Services in each item.
 ROUTES = {

@@ -1,15 +1,13 @@
 """Routes that a model answers on and that the door keeps closed until somebody opens them."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from replicas.door.paths import Paths
 from replicas.door.settings import Security
 
-# What a model is called, or its architecture: what it is, its routes, and what opens them.
+# What a model is called: what it is, its routes, and what opens them.
 KINDS = (
     (
         re.compile(r"whisper|transcri|(^|[^a-z])asr([^a-z]|$)|parakeet|canary", re.I),
@@ -39,10 +37,15 @@ KINDS = (
 
 
 def closed_routes(entry: Mapping[str, Any], security: Security, where: str) -> list[str]:
-    """A note where the model's routes are all closed; by its names, as it is not loaded."""
+    """A note where the model's routes are all closed; by its name, as it is not loaded."""
     paths = Paths(security.extra_paths)
+    loading = entry.get("model_loading_config")
+    loading = loading if isinstance(loading, dict) else {}
+    source = str(loading.get("model_source") or loading.get("model_id"))
+    # Of a path the last part; of the whole the folder of somebody's models would count.
+    name = source.rstrip("/").rpartition("/")[2]
     for said, what, routes, opens in KINDS:
-        if any(said.search(name) for name in _names(entry)):
+        if said.search(name):
             if any(paths.methods(route) for route in routes):
                 return []
             return [
@@ -50,24 +53,3 @@ def closed_routes(entry: Mapping[str, Any], security: Security, where: str) -> l
                 f" until security: {{extra_paths: ['{opens}']}} stands beside llm_configs"
             ]
     return []
-
-
-def _names(entry: Mapping[str, Any]) -> Iterator[str]:
-    loading, engine = entry.get("model_loading_config"), entry.get("engine_kwargs")
-    loading = loading if isinstance(loading, dict) else {}
-    source = loading.get("model_source") or loading.get("model_id")
-    if isinstance(source, str):
-        # Of a path the last part; of the whole the folder of somebody's models would count.
-        yield source.rstrip("/").rpartition("/")[2]
-        yield from _architectures(source)
-    convert = engine.get("convert") if isinstance(engine, dict) else None
-    if isinstance(convert, str):
-        yield convert
-
-
-def _architectures(source: str) -> list[str]:
-    try:
-        told = json.loads((Path(source) / "config.json").read_text())
-        return [str(name) for name in told.get("architectures") or []]
-    except (OSError, ValueError, AttributeError):
-        return []

@@ -1,10 +1,11 @@
 """What Ray Serve would leave out of account, or take in the policy's place, without a word."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from controller.validation import join
 from serve_app.autoscaling_block import AUTOSCALING_POLICY, names_function
+from serve_app.checks.objects import mapping
 
 ITS_DEFAULT = "Ray Serve goes by its own policy then, for a target of 2 ongoing requests"
 
@@ -29,7 +30,7 @@ def scaling_problems(
         if name not in names:
             continue
         block, entry = override.get("autoscaling_config"), entries[names.index(name)]
-        scales = _scales(_block(entry, "deployment_config"))
+        scales = _scales(mapping(entry, "deployment_config"))
         auto = override.get("num_replicas") == "auto"
         if auto and scales and not block:
             continue  # the entry's block stays, and with it its policy
@@ -49,7 +50,7 @@ def scaling_problems(
     return found
 
 
-def _scales(deployment: dict[str, Any]) -> bool:
+def _scales(deployment: Mapping[str, Any]) -> bool:
     given = deployment.get("autoscaling_config")
     return bool(given) or deployment.get("num_replicas") == "auto"
 
@@ -62,8 +63,8 @@ def scaling_notes(
     Args:
         deployments: the application's ``deployments``, the place of which is ``overrides_at``.
     """
-    deployment = _block(entry, "deployment_config")
-    autoscaling = _block(deployment, "autoscaling_config")
+    deployment = mapping(entry, "deployment_config")
+    autoscaling = mapping(deployment, "autoscaling_config")
     if "target_ongoing_requests" in autoscaling and autoscaling.get("policy") is None:
         yield (
             f"{where}.deployment_config.autoscaling_config.target_ongoing_requests: has no effect;"
@@ -93,8 +94,8 @@ def scaling_notes(
 def _outside(entry: dict[str, Any], ongoing: Any, where: str) -> Iterator[str]:
     """Where Ray Serve holds requests back that the engine would take."""
     sizes = {
-        "batching.max_running.max": _block(_block(entry, "batching"), "max_running").get("max"),
-        "engine_kwargs.max_num_seqs": _block(entry, "engine_kwargs").get("max_num_seqs"),
+        "batching.max_running.max": mapping(mapping(entry, "batching"), "max_running").get("max"),
+        "engine_kwargs.max_num_seqs": mapping(entry, "engine_kwargs").get("max_num_seqs"),
     }
     known = {name: size for name, size in sizes.items() if isinstance(size, int)}
     if not known or not isinstance(ongoing, int):
@@ -108,18 +109,11 @@ def _outside(entry: dict[str, Any], ongoing: Any, where: str) -> Iterator[str]:
         )
 
 
-def _block(holder: dict[str, Any], key: str) -> dict[str, Any]:
-    """A mapping; an empty one where something else stands, which is reported elsewhere."""
-    value = holder.get(key)
-    return value if isinstance(value, dict) else {}
-
-
 def _deployment_name(entry: dict[str, Any]) -> str | None:
-    own = _block(entry, "deployment_config").get("name")
+    own = mapping(entry, "deployment_config").get("name")
     if isinstance(own, str):
         return own
-    loading = entry.get("model_loading_config")
-    model = loading.get("model_id") if isinstance(loading, dict) else None
+    model = mapping(entry, "model_loading_config").get("model_id")
     # As Ray Serve LLM makes it.
     return model.replace("/", "--").replace(".", "_") if isinstance(model, str) else None
 

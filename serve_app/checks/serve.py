@@ -1,5 +1,6 @@
 """Check a Ray Serve configuration: Serve's own schema, then our applications down to our blocks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ray.serve.schema import (
@@ -14,11 +15,11 @@ from serve_app.checks.batches import BATCHES, check_batches
 from serve_app.checks.built import Built, override_problems
 from serve_app.checks.clocks import serve_clocks
 from serve_app.checks.console import CONSOLE, check_console
-from serve_app.checks.deployment import deployment_problems
+from serve_app.checks.deployment import deployment_problems, env_problems
 from serve_app.checks.findings import BUILDER, Findings, Target, builder_of
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import describe
-from serve_app.checks.nested import nested_problems
+from serve_app.checks.objects import listed
 from serve_app.checks.room import check_nodes
 from serve_app.checks.scaling import scaling_notes, scaling_problems
 from serve_app.checks.shapes import REFINEMENTS
@@ -26,7 +27,6 @@ from serve_app.checks.theirs import BUILDERS, check_theirs
 from serve_app.checks.values import kind_of, line, value_problems
 from serve_app.pd import NAME_PREFIX, ROLES
 
-UNIQUE = ("name", "route_prefix")
 ASKED_BY_HTTP = (BUILDER, BATCHES, CONSOLE, *BUILDERS)
 Placed = tuple[str, list[Any], Built]
 
@@ -51,51 +51,41 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
     unknown = unknown_keys(config, ServeDeploySchema, REFINEMENTS)
     findings.add([key.line(where) for key in unknown])
     config = without(config, unknown)
-    applications = config.get("applications")
-    # Serve names neither the place nor the first holder of a name that is taken: done below.
-    for name in UNIQUE:
-        findings.add(_duplicates(applications, name, join(where, ["applications"])))
-    stray = _stray_deployments(applications, where)
-    findings.add(stray)
-    findings.add(
-        [
-            problem
-            for problem in ([] if stray else value_problems(ServeDeploySchema, config, where))
-            if "Found multiple configs" not in problem and "Found duplicate" not in problem
-        ]
-    )
+    stray = _stray_deployments(config, where)
+    findings.add(stray or value_problems(ServeDeploySchema, config, where))
     own = {key: value for key, value in config.items() if key != "applications"}
-    findings.add(nested_problems(own, where, local_paths=target.local_paths))
-    if applications == []:
+    findings.add(env_problems(own, where, local_paths=target.local_paths))
+    if config.get("applications") == []:
         findings.notes.append("applications: none; deploying this removes all that run")
-    if config.get("proxy_location") == "Disabled" and any(
-        isinstance(one, dict) and builder_of(one) in ASKED_BY_HTTP
-        for one in (applications if isinstance(applications, list) else [])
-    ):
+    applications = listed(config, "applications")
+    asked = any(builder_of(one) in ASKED_BY_HTTP for _, one in applications)
+    if asked and config.get("proxy_location") == "Disabled":
         why = "without a proxy no request gets in; allowed: EveryNode, HeadOnly"
         findings.add([line(join(where, ["proxy_location"]), "Disabled", why)])
     placed: list[Placed] = []
-    for index, application in enumerate(applications if isinstance(applications, list) else []):
-        if isinstance(application, dict):
-            place = join(where, ["applications", index])
-            built = _check_application(application, place, applications, target, findings)
-            overrides = application.get("deployments")
-            placed.append((place, overrides if isinstance(overrides, list) else [], built))
+    for index, application in applications:
+        place, every = join(where, ["applications", index]), [one for _, one in applications]
+        built = _check_application(dict(application), place, every, target, findings)
+        placed.append((place, _overrides(application), built))
     check_nodes(placed, target, findings)
     findings.notes.extend(serve_clocks(config, where, placed))
     return placed
 
 
-def _stray_deployments(applications: Any, where: str) -> list[str]:
+def _overrides(application: Mapping[str, Any]) -> list[Any]:
+    given = application.get("deployments")
+    return given if isinstance(given, list) else []
+
+
+def _stray_deployments(config: Any, where: str) -> list[str]:
     """Ray's own schema stumbles on a deployment that is no mapping, and does not say where."""
-    found = []
-    for index, application in enumerate(applications if isinstance(applications, list) else []):
-        listed = application.get("deployments") if isinstance(application, dict) else None
-        for k, one in enumerate(listed if isinstance(listed, list) else []):
-            if not isinstance(one, dict):
-                place = join(where, ["applications", index, "deployments", k])
-                found.append(f"{place}: must be a mapping, got {kind_of(one)}")
-    return found
+    return [
+        f"{join(where, ['applications', index, 'deployments', k])}: must be a mapping, got"
+        f" {kind_of(one)}"
+        for index, application in listed(config, "applications")
+        for k, one in enumerate(_overrides(application))
+        if not isinstance(one, dict)
+    ]
 
 
 def _check_application(
@@ -106,14 +96,11 @@ def _check_application(
     findings: Findings,
 ) -> Built:
     before = len(findings.problems)
-    deployments = application.get("deployments")
-    for index, deployment in enumerate(deployments if isinstance(deployments, list) else []):
-        if isinstance(deployment, dict):
-            place = join(where, ["deployments", index])
-            local = target.local_paths
-            findings.add(deployment_problems(deployment, place, local_paths=local))
+    for index, deployment in listed(application, "deployments"):
+        place, local = join(where, ["deployments", index]), target.local_paths
+        findings.add(deployment_problems(dict(deployment), place, local_paths=local))
     own = {key: value for key, value in application.items() if key != "deployments"}
-    findings.add(nested_problems(own, where, local_paths=target.local_paths))
+    findings.add(env_problems(own, where, local_paths=target.local_paths))
     route = application.get("route_prefix")
     if isinstance(route, str):
         findings.add(_route_problems(route, f"{where}.route_prefix"))
@@ -136,7 +123,7 @@ def _check_application(
         about = (
             "; ".join((f"{half}: " if half else "") + describe(one) for half, one in each) or about
         )
-        name, route = (_given(application, key) for key in UNIQUE)
+        name, route = (_given(application, key) for key in ("name", "route_prefix"))
         findings.summary.append(f"{name} at {route}: {about}")
     return built
 
@@ -144,8 +131,7 @@ def _check_application(
 def _check_overrides(
     application: dict[str, Any], built: Built, where: str, findings: Findings
 ) -> None:
-    overrides, place = application.get("deployments"), f"{where}.deployments"
-    overrides = overrides if isinstance(overrides, list) else []
+    overrides, place = _overrides(application), f"{where}.deployments"
     findings.add(override_problems(overrides, built, place))
     entries = built.entries
     for key, entry in zip(built.places, entries, strict=True):
@@ -178,19 +164,6 @@ def _route_problems(route: str, where: str) -> list[str]:
     except ValueError as error:
         return [line(where, route, str(error))]
     return []
-
-
-def _duplicates(applications: Any, key: str, where: str) -> list[str]:
-    found = []
-    holders: dict[str, int] = {}
-    for index, application in enumerate(applications if isinstance(applications, list) else []):
-        value = _given(application, key) if isinstance(application, dict) else None
-        if isinstance(value, str) and value in holders:
-            place, first = join(where, [index, key]), join(where, [holders[value]])
-            found.append(line(place, value, f"{first} has it already"))
-        elif isinstance(value, str):
-            holders[value] = index
-    return found
 
 
 def _given(application: dict[str, Any], key: str) -> Any:

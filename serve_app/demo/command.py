@@ -19,13 +19,13 @@ from serve_app.demo.client import send
 from serve_app.demo.load import make_load
 from serve_app.demo.machine import small_model_obstacle
 from serve_app.demo.model import MODELS, SMALL, TINY, DemoModel
-from serve_app.demo.plot import draw
 from serve_app.demo.report import OFF, ON, TUNED, Phase, client_table, replica_table, too_busy
 from serve_app.demo.stack import Stack, one_phase
-from serve_app.demo.tuned import StaticLimits, candidates, keep, search, tuned_for
+from serve_app.demo.tuned import tuned_for
 from serve_app.demo.verdict import claims, price, rows
 from serve_app.flag_number import ABOVE_0, number
 from serve_app.launch.local_cluster import local_cluster
+from serve_app.options import add_json
 
 WARM_UP_S = 8.0  # with control on: the policy has seen no step under this SLA yet
 QUESTION = "Why is the sky blue? Answer in one sentence."
@@ -51,20 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help="default: what this machine can hold, by the gaps of a small batch",
     )
-    parser.add_argument(
-        "--plot",
-        type=Path,
-        default=Path(".cache/demo.png"),
-        metavar="FILE",
-        help="where the picture goes (default: %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    add_json(parser)
     parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
-    parser.add_argument(
-        "--tune",
-        action="store_true",
-        help="search the best static limits for this kind of machine, and keep them (10 minutes)",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -83,10 +71,8 @@ def run(args: argparse.Namespace) -> int:
         if model.speaks:
             console.print(f"      {QUESTION}\n      > {stack.ask(QUESTION)}", markup=False)
         times, sla_ms = _calibrate(console, stack, args.sla_ms)
-        if args.tune:
-            _tune(console, stack, times, sla_ms, args.seconds)
         phases = _phases(console, stack, times, sla_ms, args.seconds)
-        held = _report(console, phases, sla_ms, args.plot)
+        held = _report(console, phases, sla_ms)
         if args.keep:
             stack.go_by(stack.adaptive(sla_ms))
             _keep(console, stack)
@@ -128,23 +114,6 @@ def _calibrate(console: Console, stack: Stack, asked_ms: float | None) -> tuple[
     return times, sla_ms
 
 
-def _tune(console: Console, stack: Stack, times: StepTimes, sla_ms: float, seconds: float) -> None:
-    load = make_load(stack.model, times, sla_ms, stack.replicas, seconds, seed=2)
-    stack.switch(enforce=True)
-
-    def cost(limits: StaticLimits) -> float:
-        stack.go_by(stack.static(limits))
-        phase = one_phase(stack, load, f"{limits.cap}, {limits.token_budget}", time.perf_counter())
-        found = phase.cost(sla_ms)
-        console.print(
-            f"      {limits}: {phase.inside(sla_ms):.2%} inside, mean TTFT"
-            f" {phase.ttft_s.mean():.2f} s, J {found:.2f}"
-        )
-        return found
-
-    keep(stack.model, search(cost, candidates(stack.model)))
-
-
 def _phases(
     console: Console, stack: Stack, times: StepTimes, sla_ms: float, seconds: float
 ) -> tuple[Phase, Phase, Phase]:
@@ -177,9 +146,7 @@ def _phases(
     return off, on, one_phase(stack, load, TUNED, begin_s)
 
 
-def _report(
-    console: Console, phases: tuple[Phase, Phase, Phase], sla_ms: float, plot: Path
-) -> bool:
+def _report(console: Console, phases: tuple[Phase, Phase, Phase], sla_ms: float) -> bool:
     """Print all of it; whether all held that does not depend on the machine."""
     off, on, _ = phases
     busy = too_busy(phases)
@@ -193,11 +160,6 @@ def _report(
         console.print()
         console.print(client_table(phases, sla_ms))
     console.print(replica_table(off, on))
-    try:
-        draw(phases, sla_ms, plot)
-        console.print(f"Cap, prompt tokens and ITL over time: {plot.absolute()}", soft_wrap=True)
-    except ConfigError as error:  # the figures stand without it
-        console.print(f"No picture: {error}", soft_wrap=True)
     if not busy:
         console.print(price(*phases, sla_ms))
     found = claims(*phases, sla_ms, fair=not busy)

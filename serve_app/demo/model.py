@@ -7,7 +7,7 @@ from typing import Any
 
 from serve_app.demo.small_model import FOLDER as SMALL_FOLDER
 from serve_app.demo.small_model import make_small_model
-from serve_app.demo.tiny_model import make_tiny_model
+from serve_app.demo.tiny_model import TINY_FOLDER, make_tiny_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,6 @@ class DemoModel:
         long_prompt: a long prompt with a short answer.
         burst: long prompts that come at once, for each replica.
         longs_per_stream: how many long prompts come for each stream.
-        caps, token_budgets: static limits that a search tries, each with each.
         token_ids: from which prompts are drawn.
         sla_gaps: the SLA in gaps between tokens of a lightly loaded stack (``calibrate``).
         speaks: whether its answers mean something.
@@ -44,8 +43,6 @@ class DemoModel:
     long_prompt: Shape
     burst: int
     longs_per_stream: float
-    caps: tuple[int, ...]
-    token_budgets: tuple[int, ...]
     token_ids: tuple[int, int]
     sla_gaps: float
     speaks: bool = False
@@ -61,8 +58,6 @@ SMALL = DemoModel(
     long_prompt=Shape(300, 16),
     burst=2,
     longs_per_stream=1.0,
-    caps=(6, 10, 16),
-    token_budgets=(16, 24, 36, 52),
     token_ids=(100, 40_000),
     sla_gaps=3.0,
     speaks=True,
@@ -74,14 +69,12 @@ SMALL = DemoModel(
 TINY = DemoModel(
     name="tiny",
     title="a tiny random-weight Llama",
-    folder=Path(".cache/tiny-llama"),
+    folder=TINY_FOLDER,
     make=make_tiny_model,
     stream=Shape(64, 200),
     long_prompt=Shape(1500, 16),
     burst=4,
     longs_per_stream=1.0,
-    caps=(8, 16, 32),
-    token_budgets=(64, 128, 256, 512),
     token_ids=(3, 500),
     sla_gaps=8.0,
 )

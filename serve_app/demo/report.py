@@ -82,11 +82,6 @@ class Phase:
         """Gaps that no percentile shows: of more than ``STALL_ITLS`` times the SLA."""
         return int((self.gaps_s > STALL_ITLS * sla_ms / 1000).sum())
 
-    def cost(self, sla_ms: float) -> float:
-        """J = max(late share / allowed share, 1) x mean TTFT, seconds."""
-        late = (1 - self.inside(sla_ms)) / (1 - PERCENTILE / 100)
-        return max(late, 1.0) * float(self.ttft_s.mean()) if len(self.ttft_s) else np.inf
-
     @property
     def tokens_per_s(self) -> float:
         return sum(a.tokens for a in self.whole) / (self.end_s - self.begin_s)
@@ -95,17 +90,6 @@ class Phase:
     def late_s(self) -> float:
         """By how much requests were sent late, p99."""
         return at([a.late_s for a in self.answers], 99) or 0.0
-
-    def gap_ends(self) -> tuple[Floats, Floats]:
-        """When each gap ended, on the demo's clock, and how long it was; seconds."""
-        ends = [
-            self.begin_s + ask.at_s + a.late_s + (a.ttft_s or 0.0) + np.cumsum(a.itl_s)
-            for ask, a in zip(self.asks, self.answers, strict=True)
-            if a.whole and a.itl_s
-        ]
-        gaps = [np.array(a.itl_s) for a in self.whole if a.itl_s]
-        nothing = np.zeros(0)
-        return np.concatenate([nothing, *ends]), np.concatenate([nothing, *gaps])
 
 
 def at(values: Sequence[float] | Floats, percent: float) -> float | None:

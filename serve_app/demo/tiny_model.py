@@ -1,6 +1,5 @@
 """A tiny random-weight Llama with its own tokenizer: real loading and serving code, no download."""
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ TEMPLATE = (
 )
 VOCAB = 512
 CONTEXT = 2048
+TINY_FOLDER = Path(".cache/tiny-llama")
 FORMAT = 1  # raise it when a model made before must not be taken from the cache
 
 
@@ -94,14 +94,3 @@ def _save_model(path: Path, kind: str, seed: int) -> None:
     else:
         raise ValueError(f"kind: {kind!r} is not allowed: llama or mixtral")
     model.to(torch.bfloat16).save_pretrained(path)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, help="directory to make it in")
-    parser.add_argument("--kind", choices=("llama", "mixtral"), default="llama")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights")
-
-
-def run(args: argparse.Namespace) -> int:
-    print(make_tiny_model(args.path, args.kind, args.seed))
-    return 0

@@ -3,8 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from serve_app.demo.machine import CPUINFO
@@ -53,23 +52,3 @@ def tuned_for(model: DemoModel, path: Path = PATH) -> Tuned:
     here = kind in found
     machine = kind if here else next(iter(found))
     return Tuned(StaticLimits(**found[machine]), machine, here)
-
-
-def candidates(model: DemoModel) -> list[StaticLimits]:
-    """The grid of a search."""
-    return [StaticLimits(cap, budget) for cap in model.caps for budget in model.token_budgets]
-
-
-def search(cost: Callable[[StaticLimits], float], among: Sequence[StaticLimits]) -> StaticLimits:
-    """The one of the lowest cost; the best quarter is measured twice more."""
-    first = {limits: cost(limits) for limits in among}
-    best = sorted(first, key=lambda limits: first[limits])[: max(len(first) // 4, 1)]
-    again = {limits: first[limits] + cost(limits) + cost(limits) for limits in best}
-    return min(again, key=lambda limits: again[limits])
-
-
-def keep(model: DemoModel, limits: StaticLimits, path: Path = PATH) -> None:
-    """Write them down for this kind of machine."""
-    known = json.loads(path.read_text()) if path.exists() else {}
-    known.setdefault(model.name, {})[kind_of_machine()] = asdict(limits)
-    path.write_text(json.dumps(known, indent=2) + "\n")

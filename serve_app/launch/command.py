@@ -24,12 +24,12 @@ from serve_app.apply.command import read_config
 from serve_app.apply.names import is_model
 from serve_app.checks.command import import_models, quick_file, sound
 from serve_app.checks.console import CONSOLE
-from serve_app.checks.engine_flags import engine_kwargs
 from serve_app.checks.findings import BUILDER, Target, builder_of
 from serve_app.checks.vllm_config import sentence
 from serve_app.environment import is_cpu_build, variables
 from serve_app.launch.arguments import add_arguments, given_file
 from serve_app.launch.config_file import PORT, write
+from serve_app.launch.engine_flags import engine_kwargs
 from serve_app.launch.first_token import first_token
 from serve_app.launch.joined import Joined, find
 from serve_app.launch.local_cluster import (

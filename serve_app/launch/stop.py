@@ -12,7 +12,8 @@ from serve_app.checks.console import CONSOLE
 from serve_app.checks.findings import BUILDER, builder_of
 from serve_app.launch.joined import find
 from serve_app.launch.removal import end_unplaced, remove, wait_gone
-from serve_app.snapshot import add_address, connect
+from serve_app.options import add_address
+from serve_app.snapshot import connect
 
 ANCHOR = "serve_app.anchor:build"  # of lasting workers beside spot ones
 OURS = (BUILDER, CONSOLE, BATCHES, ANCHOR)

@@ -42,8 +42,6 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
 
     def initialize_state(
         self,
-        choices: int = 4,
-        stale_after_s: float = 5.0,
         prefix_affinity: bool = False,
         prefix_chars: int = 1024,
         gathered: Mapping[str, tuple[float | None, float]] | None = None,
@@ -53,9 +51,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         Args:
             gathered: the classes, as ``ends_of`` takes them; None: requests go where most room is.
         """
-        self._chooser: HeadroomChooser[ReplicaID] = HeadroomChooser(
-            choices=choices, stale_after_s=stale_after_s, prefix_affinity=prefix_affinity
-        )
+        self._chooser: HeadroomChooser[ReplicaID] = HeadroomChooser(prefix_affinity=prefix_affinity)
         self._prefix_chars = prefix_chars if prefix_affinity else 0
         self._ends = ends_of(gathered or {})
         self._lengths = PromptLengths()

@@ -8,6 +8,7 @@ from pydantic import Field
 from controller.classes import ServiceClasses
 from controller.config import Block
 from controller.validation import parse
+from serve_app.routing.removed_keys import refuse_removed
 
 HEADROOM = "serve_app.routing.router:HeadroomRouter"
 CLASSES = {
@@ -15,6 +16,14 @@ CLASSES = {
     "round_robin": "ray.serve.experimental.round_robin_router:RoundRobinRouter",
     "power_of_two": "ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter",
 }
+
+
+REMOVED = {
+    "choices": "four replicas are compared for a request",
+    "stats_period_s": "replicas are asked for their room twice a second",
+    "stale_after_s": "figures older than 5 s are not trusted",
+}
+STATS_PERIOD_S = 0.5  # how often Ray Serve asks each replica for its room
 
 
 class RouterConfig(Block):
@@ -26,13 +35,6 @@ class RouterConfig(Block):
         " this HAProxy, which asks no router then (what one fixed replica has by default); the"
         " others are Ray Serve's own, and under direct streaming its power_of_two draws one"
         " replica at random",
-    )
-    choices: int = Field(4, ge=2, le=16, description="replicas that are compared for a request")
-    stats_period_s: float = Field(
-        0.5, ge=0.1, le=10, description="how often Ray Serve asks each replica for its room"
-    )
-    stale_after_s: float = Field(
-        5.0, ge=1, le=60, description="figures older than this are not trusted"
     )
     prefix_affinity: bool = Field(
         False,
@@ -59,6 +61,7 @@ def parse_router(data: Any, where: str = "router") -> RouterConfig:
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
+    refuse_removed(data, REMOVED, where)
     return parse(RouterConfig, {} if data is None else data, where)
 
 
@@ -79,13 +82,13 @@ def request_router_config(
     config: RouterConfig, classes: ServiceClasses | None = None
 ) -> dict[str, Any]:
     """The block as Ray Serve's ``request_router_config``."""
-    kwargs = config.model_dump(exclude={"policy", "stats_period_s", "gather_classes"})
+    kwargs = config.model_dump(exclude={"policy", "gather_classes"})
     if config.gather_classes and classes is not None:
         kwargs["gathered"] = promised(classes)
     return {
         "request_router_class": CLASSES[config.policy],
         "request_router_kwargs": kwargs if config.policy == "headroom" else {},
-        "request_routing_stats_period_s": config.stats_period_s,
+        "request_routing_stats_period_s": STATS_PERIOD_S,
     }
 
 

@@ -28,6 +28,11 @@ from serve_app.scaling.starts import Starts
 SUSTAINED_S = 30.0  # load that lasted so long is taken to last until a replica has started
 REACH_FOR_S = 60.0  # an SLA in reach for so long is scaled by again; before, it may flap
 LONGEST_GAP_S = 60.0  # between two looks: after a longer one the past is unknown
+LATE_FRAC = 0.007  # share of requests that may be late: by it what is provided for is steered
+QUEUE_FACTOR = 2.0  # a queue above this many times the caps asks for one replica more ...
+QUEUE_FOR_S = 30.0  # ... once it lasted this long
+PEAK_S = 300.0  # nothing is given up before so long is known ...
+PEAK_STARTS = 3.0  # ... and so many starts of a replica
 
 
 class Scaler:
@@ -37,12 +42,12 @@ class Scaler:
         self,
         target_utilization: float,
         drain_s: float,
-        queue_factor: float,
-        queue_for_s: float,
-        peak_s: float = 300.0,
-        peak_starts: float = 3.0,
+        queue_factor: float = QUEUE_FACTOR,
+        queue_for_s: float = QUEUE_FOR_S,
+        peak_s: float = PEAK_S,
+        peak_starts: float = PEAK_STARTS,
         start_s: float = 60.0,
-        late_frac: float = 0.007,
+        late_frac: float = LATE_FRAC,
         at_risk: float = 0.0,
     ) -> None:
         self._rho, self._at_risk = target_utilization, at_risk

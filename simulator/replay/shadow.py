@@ -11,8 +11,9 @@ from controller.models.step_time import StepModel
 from controller.records import EngineLimits, ReplicaReport
 from replicas.profiles.profile import LinearCost, StepProfile
 from replicas.profiles.profile_file import load_profile
+from serve_app.options import add_address, add_replica, add_wide
 from serve_app.record import choose
-from serve_app.snapshot import add_address, connect, read_snapshot
+from serve_app.snapshot import connect, read_snapshot
 from simulator.replay.command import load_vllm, progress
 from simulator.replay.measure import summarise
 from simulator.replay.table import print_table
@@ -29,11 +30,9 @@ ABOUT = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = ABOUT
     parser.add_argument("file", type=Path, help="JSONL, by `brimful capture`")
-    parser.add_argument(
-        "--replica", metavar="ID", help="as `brimful status` shows it (default: the first by id)"
-    )
+    add_replica(parser)
     parser.add_argument("--profile", metavar="SPEC", help="NAME or FILE.json[:NAME] of step times")
-    parser.add_argument("--wide", action="store_true", help="all columns, however wide")
+    add_wide(parser)
     parser.add_argument("--json", action="store_true", help="a JSON object for each")
     add_address(parser)
 

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from serve_app.checks.beside import relation_notes, relation_problems
 from serve_app.checks.clocks import Longest
 from serve_app.checks.command import check_file
-from serve_app.checks.findings import Findings
-from serve_app.checks.kuberay import check_options
 from serve_app.checks.objects import object_problems
-from serve_app.checks.pod_security import restricted_problems
 from serve_app.config import BLOCKS
 from tests.property.strategies import examples
 from tests.serve_configs import APP, DIRECT, ENTRY, HERE, put
@@ -24,13 +21,8 @@ pytestmark = pytest.mark.usefixtures("quick_pickle")
 ROOT = Path(__file__).parents[2]
 SERVE = yaml.safe_load((ROOT / "configs" / "h100.yaml").read_text())
 MANIFEST = yaml.safe_load((ROOT / "k8s" / "base" / "rayservice.yaml").read_text())
-# Overlays as kustomize rendered them, in a namespace that says what its pods may be.
-NAMESPACE = {
-    "apiVersion": "v1",
-    "kind": "Namespace",
-    "metadata": {"name": "llm", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
-}
-OBJECTS = [NAMESPACE]
+# Overlays as kustomize rendered them.
+OBJECTS: list[Any] = []
 for name in ("gateway", "ha", "one-model", "upgrade"):
     text = (ROOT / "k8s" / "chart" / "overlays" / f"{name}.yaml").read_text()
     OBJECTS += [one for one in yaml.safe_load_all(text) if one["kind"] != "ConfigMap"]
@@ -55,8 +47,6 @@ OBJECTS += [
         ),
     )
 ]
-for one in OBJECTS[1:]:
-    one["metadata"]["namespace"] = "llm"
 
 # What the shipped file leaves out, and code looks into.
 SECURITY = (*APP, "args", "security")
@@ -140,14 +130,8 @@ def test_any_value_anywhere_in_a_manifest_is_answered(path, place, value):
 def test_any_value_anywhere_beside_a_rayservice_is_answered(place, value):
     objects = put(OBJECTS, place, value)
 
-    relation_problems(objects)
-    for one in objects:
-        restricted_problems(one)
-        if isinstance(one, dict):
-            list(
-                relation_notes(
-                    one, [o for o in objects if isinstance(o, dict)], Longest(9999, 50.0)
-                )
-            )
-            check_options(one, Findings())
-            object_problems(one)
+    mappings = [one for one in objects if isinstance(one, dict)]
+    for one in mappings:
+        list(relation_problems(one, mappings))
+        list(relation_notes(one, mappings, Longest(9999, 50.0)))
+        object_problems(one)

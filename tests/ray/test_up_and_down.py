@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from serve_app.demo.client import Answer, Ask, prompts, send
 from serve_app.launch.local_cluster import LocalCluster
 from serve_app.scaling_export import Told, read_told
@@ -14,6 +15,8 @@ from tests.ray.conftest import Deploy, base_url
 from tests.ray.control import replica_actors, until
 
 pytestmark = pytest.mark.cluster
+# What the scaling block has no keys for: a test cannot wait for minutes of a past.
+SOON = {"target_utilization": 1, "drain_s": 5, "start_s": 5, "peak_s": 10, "peak_starts": 0}
 
 
 async def test_replicas_follow_the_load_up_and_down(
@@ -32,17 +35,11 @@ async def test_replicas_follow_the_load_up_and_down(
                     "downscale_delay_s": 5,
                     "look_back_period_s": 5,
                     "metrics_interval_s": 1,
+                    "policy": {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": SOON},
                 }
             },
             # A small cap makes a replica's capacity small enough for a test to pass it.
             batching={"policy": "static", "max_running": {"max": 8}},
-            scaling={
-                "target_utilization": 1,
-                "drain_s": 5,
-                "start_s": 5,
-                "peak_s": 10,
-                "peak_starts": 0,
-            },
         )
     )
 

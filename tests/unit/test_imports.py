@@ -60,7 +60,7 @@ MAY_IMPORT_RAY = {
     "replicas/emulator/emulated_server.py",
     "replicas/server/metrics.py",
 }
-MAY_IMPORT_VLLM = ("replicas/", "benchmarks/", "serve_app/checks/")
+MAY_IMPORT_VLLM = ("replicas/", "benchmarks/", "serve_app/checks/", "serve_app/launch/engine_flags")
 
 
 def loaded(*modules: str) -> set[str]:

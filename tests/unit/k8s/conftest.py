@@ -13,11 +13,10 @@ import yaml
 from serve_app.checks.command import check_file
 from serve_app.checks.crd import read_crd
 from serve_app.checks.findings import Findings, Target
-from tests.manifests import Plain
+from tests.manifests import ROOT, Plain
 from tools.kubernetes import OVERLAYS, render
 
-# KubeRay's helm-chart/kuberay-operator/crds/ray.io_rayservices.yaml without descriptions, packed.
-CRD = Path(__file__).parent / "ray.io_rayservices.crd.yaml.gz"
+CRD = ROOT / "serve_app" / "checks" / "rayservice.json.gz"
 
 Documents = list[dict[str, Any]]
 

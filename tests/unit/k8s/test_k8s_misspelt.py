@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import yaml
 
-from serve_app.checks.pod_security import restricted_problems
 from tests.serve_configs import at, place, put, refused, unknown
 from tests.unit.k8s.conftest import documents, the
 from tools.kubernetes import overlays
@@ -23,8 +21,6 @@ FAULTS = f"{CLUSTER}.gcsFaultToleranceOptions"
 RULE = "//spec.rules.0"
 DISRUPTION = {"kind": "PodDisruptionBudget", "name": "brimful-workers"}
 POLICY = {"kind": "NetworkPolicy"}
-INCREMENTAL = "NewClusterWithIncrementalUpgrade"
-TWICE = "is set beside gcsFaultToleranceOptions, which says it to Ray; take one away"
 
 
 @dataclass(frozen=True)
@@ -90,23 +86,8 @@ CASES = [
         kind="PodMonitor"),
     Case("disaggregated", f"{GROUP}.minReplicas", to="minReplica"),
     # Contradictions.
-    Case("upgrade", f"{UPGRADE}.type", "NewClusterWithIncrementalUpgrad",
-        f"must be None or NewCluster or {INCREMENTAL}"),
-    Case("upgrade", f"{UPGRADE}.type", "NewCluster", at=OPTIONS,
-        says=f": has no effect unless upgradeStrategy.type is {INCREMENTAL}"),
-    Case("one-model", UPGRADE, {"type": INCREMENTAL}, at=OPTIONS,
-        says=f": required key is missing; {INCREMENTAL} needs it"),
-    Case("upgrade", f"{OPTIONS}.maxSurgePercent", 250, "must be from 1 to 100"),
-    Case("upgrade", f"{OPTIONS}.intervalSeconds", 0, "must be 1 or more"),
     Case("ha", f"{FAULTS}.redisAddress", "brimful-redis:6380",
         "Service brimful-redis has port 6379"),
-    Case("ha", FAULTS, {"backend": "redis"}, at=f"{FAULTS}.redisAddress",
-        says=": required key is missing: HOST:PORT of Redis"),
-    Case("ha", f"{HEAD}.containers.0.env.4",
-        {"name": "RAY_REDIS_ADDRESS", "value": "brimful-redis:6379"},
-        at=f"{HEAD}.containers.0.env.4.name", says=f": RAY_REDIS_ADDRESS {TWICE}"),
-    Case("ha", f"{CLUSTER}.headGroupSpec.rayStartParams.redis-password", "secret",
-        says=f": {TWICE}"),
     Case("one-model", "//spec.maxUnavailable", 1,
         "no scale belongs to Ray's pods, so Kubernetes takes minAvailable, as a number, alone",
         **DISRUPTION),
@@ -117,26 +98,12 @@ CASES = [
         kind="HTTPRoute"),
     Case("spot", f"{GROUP}.minReplicas", 3, at=GROUP,
         says=".maxReplicas: 2 is not allowed: minReplicas is 3"),
-    Case("cpu", f"{WORKER}.containers.0.volumeMounts.0.name", "weights",
-        "the pod's volumes are models"),
-    # What an API server or `ray start` would refuse, and what parts pods from each other.
+    # What `ray start` would refuse, and what parts pods from each other.
     Case("one-model", "//apiVersion", "policy/v1beta1", "must be 'policy/v1'", **DISRUPTION),
-    Case("one-model", f"{WORKER}.containers.0.resources.requests.memory", "200Gi",
-        "the limit is 96Gi, and Kubernetes takes no more"),
-    Case("one-model", f"{WORKER}.tolerations.0.effect", "NoSched",
-        "must be one of NoSchedule, PreferNoSchedule, NoExecute"),
-    Case("one-model", f"{WORKER}.containers.0.imagePullPolicy", "always",
-        "must be one of Always, IfNotPresent, Never"),
     Case("one-model", f"{GROUP}.rayStartParams", {"num-cpu": "4"},
         says=": unknown key 'num-cpu'; did you mean 'num-cpus'?"),
-    Case("one-model", f"{GROUP}.rayStartParams.num-gpus", "4",
-        "Ray's container has 1 by its limit of nvidia.com/gpu"),
     Case("one-model", "//spec.policyTypes", ["Ingress", "Egress"], at="//spec.egress",
         says=": lets nothing out: Ray's pods would find neither names nor the head", **POLICY),
-    Case("one-model", "//spec.ingress.0.from.0.podSelector.matchLabels", {"app": "brimful"},
-        at="//spec.ingress",
-        says=": keeps headGroupSpec from headGroupSpec; a rule without ports has to let Ray's own"
-        " pods in", **POLICY),
     # A port for NIXL's handshake alone: KV comes by ports that UCX picks.
     Case("disaggregated", "//spec.ingress.0",
         {"from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "brimful"}}}],
@@ -147,9 +114,6 @@ CASES = [
         kind="Service"),
     Case("ha", "//spec.selector", {"app": "redis"},
         says=": chooses no pod of this manifest (app=redis)", kind="Service"),
-    Case("ha", "//spec.selector.matchLabels", {"app.kubernetes.io/name": "redis"},
-        says=".app.kubernetes.io/name: 'redis' is not allowed: spec.template.metadata.labels has"
-        " 'brimful-redis'", kind="StatefulSet"),
 ]  # fmt: skip
 
 
@@ -166,56 +130,9 @@ def test_each_overlay_is_among_them():
     assert {case.overlay for case in CASES} == set(overlays())
 
 
-def test_an_incremental_upgrade_without_the_autoscaler_is_refused(check_objects):
-    off = Case("upgrade", f"{CLUSTER}.enableInTreeAutoscaling", False)
-    problem = check_objects(changed(off)).problems[0]
-    assert "spec.rayClusterConfig.enableInTreeAutoscaling: must be true with NewCluster" in problem
-
-
 def test_a_field_that_their_definition_does_not_have_is_refused(check_objects, crd, monkeypatch):
     """An older operator: `--crd` is what it goes by."""
     strategy = crd["properties"]["spec"]["properties"]["upgradeStrategy"]
     monkeypatch.delitem(strategy["properties"], "clusterUpgradeOptions")
     (problem,) = check_objects(documents("upgrade")).problems
     assert "spec.upgradeStrategy: unknown key 'clusterUpgradeOptions'" in problem
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "says"),
-    [
-        (f"{CLUSTER}.autoscalerOptions.securityContext", {}, "autoscalerOptions.securityContext."),
-        (f"{HEAD}.hostNetwork", True, "headGroupSpec.template.spec.hostNetwork: True is not allow"),
-        (f"{HEAD}.volumes.0", {"name": "models", "hostPath": {"path": "/m"}}, ".hostPath: no such"),
-        (f"{HEAD}.securityContext.runAsNonRoot", False, ".runAsNonRoot: must be true"),
-        (f"{HEAD}.securityContext.runAsUser", 0, ".runAsUser: 0 is not allowed"),
-        (f"{HEAD}.containers.0.ports.3.hostPort", 80, ".ports[3].hostPort: 80 is not allowed"),
-        (f"{WORKER}.securityContext.seccompProfile", {"type": "Unconfined"},
-         ".seccompProfile.type: must be Runtime"),
-        (f"{WORKER}.containers.0.securityContext.privileged", True, ".privileged: True"),
-        (f"{WORKER}.containers.0.securityContext.capabilities",
-         {"drop": ["ALL"], "add": ["SYS_PTRACE"]},
-         ".capabilities.add: 'SYS_PTRACE' is not allowed"),
-    ],
-)  # fmt: skip
-def test_what_restricted_would_refuse_is_named_where_the_namespace_enforces_it(
-    path: str, value: Any, says: str, check_objects: Callable[..., Any]
-) -> None:
-    service = put(the(SERVICE, documents("upgrade")), at(path), value)
-    service["metadata"]["namespace"] = "llm"
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    meta = {"name": "llm", "labels": labels}
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
-    assert any(says in problem for problem in restricted_problems(service))
-    assert check_objects([service]).problems == []
-    problems = check_objects([namespace, service]).problems
-    assert any(says in problem and "enforces Pod Security" in problem for problem in problems)
-
-
-def test_a_secret_without_the_key_that_is_asked_for_is_named(check_objects):
-    secret: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret"}
-    secret |= {"metadata": {"name": "brimful-redis"}, "stringData": {"pasword": "x"}}
-    problems = check_objects([secret, *documents("ha")]).problems
-    assert all("'password' is not allowed: Secret brimful-redis has the" in p for p in problems)
-    assert len(problems) == 2  # Redis and the RayService
-    secret["stringData"] = {"password": yaml.safe_dump("x")}
-    assert check_objects([secret, *documents("ha")]).problems == []

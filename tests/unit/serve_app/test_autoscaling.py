@@ -39,7 +39,7 @@ def desired(scale: CapacityPolicy, context: Context) -> int:
 
 
 def test_traffic_takes_the_fleet_from_one_to_two_and_back():
-    scale = policy(peak_s=300)
+    scale = policy()
     assert desired(scale, Context(metrics(replica(arrivals=3.0)))) == 1
     high = metrics(replica(arrivals=10.0, waiting=30.0))
     assert desired(scale, Context(high, current_time=10.0)) == 2
@@ -59,7 +59,7 @@ def test_what_waits_outside_the_engines_counts():
 
 def test_without_requests_the_fleet_goes_to_its_minimum_and_no_further():
     def after(seconds: float, minimum: int, **context: float) -> int:
-        scale = policy(peak_s=300)
+        scale = policy()
         at = {"capacity_adjusted_min_replicas": minimum} | context
         for now_s in range(0, 300, 50):
             assert desired(scale, Context(metrics(IDLE), current_time=float(now_s), **at)) == 1
@@ -214,7 +214,7 @@ def config(**settings: Any) -> AutoscalingConfig:
 
 def looks(target: int, current: int, rates: list[float], n: int = 20, **settings: Any) -> list[int]:
     """The target at each of Ray Serve's looks, ten a second; nothing starts meanwhile."""
-    staged = _apply_autoscaling_config(policy(start_s=100, peak_s=300))
+    staged = _apply_autoscaling_config(policy(start_s=100))
     seen = metrics(*(replica(arrivals=per_s) for per_s in rates))
     targets, state = [], {}
     for look in range(n):

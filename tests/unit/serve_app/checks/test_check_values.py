@@ -15,6 +15,8 @@ OPTIONS = "deployment_config.ray_actor_options"
 MODEL = "model_loading_config"
 REFUSED: list[tuple[str, Any, str]] = [
     ("batching.sla.itl_ms", 0, "Input should be greater than 0"),
+    ("scaling.peak_s", 600,
+     "it was removed, nothing is given up before 300 s are known; leave it out"),
     ("batching.policy", "papr", "Input should be 'static', 'paper' or 'adaptive'"),
     ("engine_kwargs.max_num_seqs", "64", "must be of type int"),
     ("engine_kwargs.enforce_eager", "false", "must be of type bool"),
@@ -27,7 +29,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("accelerator_type", "H1000", "Unsupported accelerator type: H1000"),
     ("/route_prefix", "llm", 'Got "llm" for route_prefix. Route prefix must start with "/".'),
     ("//applications", 3, "Input should be a valid list"),
-    (f"{OPTIONS}.resources.fast_disk", "1", "must be a number"),
+    (f"{OPTIONS}.resources.fast_disk", "1", "Input should be a valid number"),
 ]  # fmt: skip
 
 
@@ -64,11 +66,9 @@ SAID: list[tuple[str, Any, str]] = [
     ("deployment_config.request_router_config", {"request_router_class": "no_such_module.Router"},
      f"{DEPLOYMENT}.request_router_config: ModuleNotFoundError: No module named"
      " 'no_such_module'"),
-    ("deployment_config.placement_group_strategy", "PACK",
-     f"{DEPLOYMENT}.placement_group_strategy: Ray Serve LLM computes it; set"
-     " placement_group_config instead"),
     (MODEL, {"model_source": "m"}, f"{PLACE}.{MODEL}.model_id: required key is missing"),
-    ("/args.llm_configs", [3], f"{PLACE}: must be a mapping or the path of one, got 3"),
+    ("/args.llm_configs", [3],
+     f"{PLACE}: 3 is not allowed: a mapping, the path of one, or LLMConfig"),
     (
         "/deployments",
         [{"name": "AdmissionIngress", "autoscaling_config": {"min_replicas": -1}}],
@@ -91,11 +91,11 @@ BEGINS: list[tuple[str, Any, str]] = [
     ("/deployments", 5, "applications[0].deployments: "),
     ("runtime_env.env_vars", ["A=1"], f"{PLACE}.runtime_env.env_vars: "),
     ("runtime_env", {"pip": ["a"], "uv": ["b"]}, f"{PLACE}.runtime_env: ValueError: "),
-    ("runtime_env.working_dir", "./src", f"{PLACE}.runtime_env.working_dir: "),
+    ("runtime_env.working_dir", "./src", f"{PLACE}.runtime_env: ValueError: src is not"),
     ("runtime_env.config", {"setup_timeout_seconds": "1"},
-     f"{PLACE}.runtime_env.config: TypeError: "),
+     f"{PLACE}.runtime_env: TypeError: setup_timeout_seconds must be"),
     (f"{OPTIONS}.resources", {"GPU": 1},
-     f"{PLACE}.{OPTIONS}.resources: ValueError: Use the 'num_cpus'"),
+     f"{DEPLOYMENT}: ValueError: Use the 'num_cpus'"),
     (f"{OPTIONS}.num_gpus", 1.5,
      f"{PLACE}: a bundle of a replica's placement group comes to 2.5 GPUs, and vLLM takes"),
     ("placement_group_config", {"bundle_per_worker": {"GPU": 1, "disk": "1"}},
@@ -142,7 +142,7 @@ UNKNOWN = [
     ("runtime_env.working_dr", "working_dir"),
     ("lora_config.max_num_adapter_per_replica", "max_num_adapters_per_replica"),
     ("callback_config.callback_clas", "callback_class"),
-    ("router.choice", "choices"),
+    ("router.prefix_char", "prefix_chars"),
     ("placement_group_config.strateg", "strategy"),
     ("/deployments.0.max_queud_requests", "max_queued_requests"),
 ]
@@ -219,7 +219,7 @@ def test_what_ray_takes_passes(check, path, block):
 def test_a_file_of_requirements_is_looked_for_only_where_it_is_to_be(check):
     data = having("runtime_env.pip", "/no/requirements.txt")
     (problem,) = check(data).problems
-    assert problem.startswith(f"{PLACE}.runtime_env.pip: ")
+    assert problem.startswith(f"{PLACE}.runtime_env: ValueError: /no/requirements.txt is not")
     assert check(data, Target(env={}, local_paths=False)).problems == []
 
 

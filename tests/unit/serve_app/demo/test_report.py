@@ -94,12 +94,6 @@ def test_a_load_that_was_sent_late_is_named() -> None:
     assert too_busy([phase(answer(0.1)), late]) == "requests were sent up to 400 ms late"
 
 
-def test_the_cost_of_a_phase_is_mean_ttft_times_what_is_late_beyond_the_allowed() -> None:
-    assert phase(answer(*[0.01] * 100)).cost(20.0) == pytest.approx(0.5)
-    late = phase(answer(*[0.01] * 97, 1.0, 1.0, 1.0, ttft_s=2.0))
-    assert late.cost(20.0) == pytest.approx(6.0)
-
-
 def test_what_held_is_said_and_what_did_not() -> None:
     off, on = phase(answer(0.01, 0.6)), phase(answer(0.02, 0.03))
     found = claims(off, on, on, 50.0, fair=True)

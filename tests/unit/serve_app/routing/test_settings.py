@@ -28,17 +28,14 @@ def test_requests_go_where_most_room_is_unless_another_way_is_named() -> None:
     assert routed_by() == {
         "request_router_class": "serve_app.routing.router:HeadroomRouter",
         "request_router_kwargs": {
-            "choices": 4,
-            "stale_after_s": 5.0,
             "prefix_affinity": False,
             "prefix_chars": 1024,
         },
         "request_routing_stats_period_s": 0.5,
     }
-    other = routed_by(router={"policy": "round_robin", "stats_period_s": 2})
+    other = routed_by(router={"policy": "round_robin"})
     assert other["request_router_class"] == CLASSES["round_robin"]
     assert other["request_router_kwargs"] == {}
-    assert other["request_routing_stats_period_s"] == 2
 
 
 ONE = {"num_replicas": 1}
@@ -67,7 +64,9 @@ def test_no_router_is_asked_where_haproxy_is_to_choose_or_there_is_nothing_to_ch
 def test_a_router_that_is_named_to_ray_serve_itself_stays() -> None:
     mine = {"request_router_class": "mine:Router"}
     assert routed_by(deployment_config={"request_router_config": mine}) == mine
-    assert problems(deployment_config={"request_router_config": mine}, router={"choices": 3}) == [
+    assert problems(
+        deployment_config={"request_router_config": mine}, router={"policy": "headroom"}
+    ) == [
         "llm_configs[0].router: is not allowed with deployment_config.request_router_config, which"
         " names a router, too; leave one of them out"
     ]
@@ -78,9 +77,8 @@ def test_a_router_that_is_named_to_ray_serve_itself_stays() -> None:
     [
         ({"polcy": "headroom"}, "unknown key 'polcy'; did you mean 'policy'?"),
         ({"policy": "nearest"}, ".policy: 'nearest' is not allowed"),
-        ({"choices": 1}, ".choices: 1 is not allowed"),
-        ({"stats_period_s": 0}, ".stats_period_s: 0 is not allowed"),
-        ({"stale_after_s": float("inf")}, ".stale_after_s: inf is not allowed"),
+        ({"choices": 8}, ".choices: 8 is not allowed: it was removed, four replicas are"),
+        ({"prefix_chars": float("inf")}, ".prefix_chars: inf is not allowed"),
         ([], "[] is not allowed"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.errors import ConfigError
-from serve_app.checks.engine_flags import engine_kwargs
+from serve_app.launch.engine_flags import engine_kwargs
 
 
 def test_names_and_types_are_vllms() -> None:

@@ -1,0 +1,47 @@
+"""Options that several commands take, each defined once."""
+
+import argparse
+from pathlib import Path
+
+from controller.errors import ConfigError
+from serve_app.flag_number import ABOVE_0, number
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    """``--address``, which every command takes that looks at a running cluster."""
+    parser.add_argument(
+        "--address",
+        default="auto",
+        metavar="HOST:PORT",
+        help="of Ray's head node (default: RAY_ADDRESS, else the cluster on this machine)",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object, for scripts")
+
+
+def add_wide(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--wide", action="store_true", help="all columns, however wide")
+
+
+def add_group(parser: argparse.ArgumentParser, which: str) -> None:
+    parser.add_argument("--group", metavar="NAME", help=which)
+
+
+def add_replica(parser: argparse.ArgumentParser) -> None:
+    shown = "as `brimful status` shows it (default: the first by id)"
+    parser.add_argument("--replica", metavar="ID", help=shown)
+
+
+def add_out(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=what)
+
+
+def require_folder(out: Path) -> None:
+    """Raise ``ConfigError`` where a file of ``--out`` could not be made."""
+    if not out.parent.is_dir():
+        raise ConfigError([f"--out: {out.parent} is not allowed: an existing folder"])
+
+
+above_0 = number("a number above 0", ABOVE_0)
