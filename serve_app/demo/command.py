@@ -19,6 +19,7 @@ from serve_app.demo.client import send
 from serve_app.demo.load import make_load
 from serve_app.demo.machine import small_model_obstacle
 from serve_app.demo.model import MODELS, SMALL, TINY, DemoModel
+from serve_app.demo.plot import draw
 from serve_app.demo.report import OFF, ON, TUNED, Phase, client_table, replica_table, too_busy
 from serve_app.demo.stack import Stack, one_phase
 from serve_app.demo.tuned import tuned_for
@@ -51,6 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help="default: what this machine can hold, by the gaps of a small batch",
     )
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        default=Path(".cache/demo.png"),
+        metavar="FILE",
+        help="where the picture goes (default: %(default)s)",
+    )
     add_json(parser)
     parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
 
@@ -72,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
             console.print(f"      {QUESTION}\n      > {stack.ask(QUESTION)}", markup=False)
         times, sla_ms = _calibrate(console, stack, args.sla_ms)
         phases = _phases(console, stack, times, sla_ms, args.seconds)
-        held = _report(console, phases, sla_ms)
+        held = _report(console, phases, sla_ms, args.plot)
         if args.keep:
             stack.go_by(stack.adaptive(sla_ms))
             _keep(console, stack)
@@ -146,7 +154,9 @@ def _phases(
     return off, on, one_phase(stack, load, TUNED, begin_s)
 
 
-def _report(console: Console, phases: tuple[Phase, Phase, Phase], sla_ms: float) -> bool:
+def _report(
+    console: Console, phases: tuple[Phase, Phase, Phase], sla_ms: float, plot: Path
+) -> bool:
     """Print all of it; whether all held that does not depend on the machine."""
     off, on, _ = phases
     busy = too_busy(phases)
@@ -160,6 +170,11 @@ def _report(console: Console, phases: tuple[Phase, Phase, Phase], sla_ms: float)
         console.print()
         console.print(client_table(phases, sla_ms))
     console.print(replica_table(off, on))
+    try:
+        draw(phases, sla_ms, plot)
+        console.print(f"Cap, prompt tokens and ITL over time: {plot.absolute()}", soft_wrap=True)
+    except ConfigError as error:  # the figures stand without it
+        console.print(f"No picture: {error}", soft_wrap=True)
     if not busy:
         console.print(price(*phases, sla_ms))
     found = claims(*phases, sla_ms, fair=not busy)

@@ -91,6 +91,17 @@ class Phase:
         """By how much requests were sent late, p99."""
         return at([a.late_s for a in self.answers], 99) or 0.0
 
+    def gap_ends(self) -> tuple[Floats, Floats]:
+        """When each gap ended, on the demo's clock, and how long it was; seconds."""
+        ends = [
+            self.begin_s + ask.at_s + a.late_s + (a.ttft_s or 0.0) + np.cumsum(a.itl_s)
+            for ask, a in zip(self.asks, self.answers, strict=True)
+            if a.whole and a.itl_s
+        ]
+        gaps = [np.array(a.itl_s) for a in self.whole if a.itl_s]
+        nothing = np.zeros(0)
+        return np.concatenate([nothing, *ends]), np.concatenate([nothing, *gaps])
+
 
 def at(values: Sequence[float] | Floats, percent: float) -> float | None:
     """A percentile; None where there is nothing."""
