@@ -5,7 +5,6 @@ import json
 import logging
 import sys
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,24 +91,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_link(parser)
     parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="demand, replicas and attainment, of one day"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate, print, draw.
+    """Simulate, print.
 
     Raises:
         ConfigError: naming what is wrong with the arguments or the files.
     """
     days = find_days(args.day, args.workload, args.peak)
-    if args.plot and len(days) > 1:
-        raise ConfigError([f"--plot {args.plot}: is not allowed with {len(days)} days: one"])
-    if args.plot:  # what cannot be written is not found out at the end
-        from simulator.replay.plots import check_path
-
-        check_path(args.plot)
     quiet()
     from simulator.fleet.course import Course, result
     from simulator.fleet.crew import parse_overflow
@@ -141,11 +131,6 @@ def run(args: argparse.Namespace) -> int:
             for spec, outcome in outcomes if overflow else ():
                 group = _group(course, outcome)
                 print(spec, *(f"{key} {value:.4g}" for key, value in group.items()), sep=", ")
-        if args.plot:
-            from simulator.fleet.plots import plot
-
-            plot(course, outcomes, args.plot)
-            print(f"plot: {args.plot}", file=sys.stderr)
     return 0
 
 

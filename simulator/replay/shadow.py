@@ -72,12 +72,11 @@ def run(args: argparse.Namespace) -> int:
         long_prefill_token_threshold=engine.long_prompt_tokens,
         enable_prefix_caching=any(r.prefix for r in requests),
     )
-    itl_s = batching.sla.itl_s
     off = batching.model_copy(update={"policy": "static", "enforce": False})
     on = batching.model_copy(update={"enforce": True})
     plans = [
-        Plan("vLLM's own", "scheduler", off, options, itl_s),
-        Plan(on.policy, "scheduler", on, options, itl_s),
+        Plan("vLLM's own", "scheduler", off, options),
+        Plan(on.policy, "scheduler", on, options),
     ]
     summaries = []
     for plan in plans:
