@@ -45,7 +45,6 @@ def test_of_the_second_half_first_tokens_and_gaps_in_time() -> None:
     assert found.first_frac == pytest.approx(1 / 3)
     assert found.gaps_frac == pytest.approx(2 / 3)
     assert found.frac == pytest.approx(1 / 3)
-    assert found.requests_frac == pytest.approx(1 / 2)
 
 
 def test_a_class_without_a_bound_is_late_by_its_first_tokens_alone() -> None:
