@@ -105,9 +105,8 @@ check-plan: install ## `brimful plan`: KV memory beside vLLM's own allocator, it
 	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/simulator/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
 
 .PHONY: docs
-docs: install ## The pages that are made from the code: docs/configuration.md, docs/versions.md
+docs: install ## The page that is made from the code: docs/configuration.md
 	$(BIN)/python -m tools.configuration
-	$(BIN)/python -m tools.versions --write
 
 .PHONY: site
 site: install .venv-site/.installed ## The pages of docs as one site in build/site; a broken link is an error (a minute)

@@ -3,12 +3,10 @@
 import argparse
 import json
 import logging
-import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm import tqdm
 
 from controller.config import Sla
 from controller.errors import ConfigError
@@ -17,6 +15,7 @@ from replicas.profiles.profile_file import load_profile
 from serve_app.tables import console_for, new_table
 from simulator.fleet.days import CONVERSATION, MOST_REPLICAS, PEAK_REPLICAS, Day, find_days
 from simulator.fleet.outcome import SHARE
+from simulator.replay.command import progress
 from simulator.replay.role_arguments import add_link, read_scaled_roles
 from simulator.replay.values import number, seed
 
@@ -144,12 +143,9 @@ def quiet() -> None:
 
 
 def _outcome(course: "Course", spec: str) -> "Outcome":
-    seconds = int(course.day.seconds)
     text = f"{course.day.name} {spec.partition(':')[0]}"
-    if not sys.stderr.isatty():  # else a bar says so
-        print(f"simulating {text} ...", file=sys.stderr, flush=True)
-    with tqdm(total=seconds, desc=text, unit=" s", leave=False, disable=None) as bar:
-        return course.outcome(spec, lambda passed: bar.update(int(passed)))
+    with progress(text, int(course.day.seconds), "simulating", " s") as tell:
+        return course.outcome(spec, lambda passed: tell(int(passed)))
 
 
 def _group(course: "Course", outcome: "Outcome") -> dict[str, float]:

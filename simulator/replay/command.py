@@ -94,11 +94,13 @@ def _requests(args: Arguments, order: Order) -> tuple[Request, ...]:
 
 
 @contextmanager
-def progress(plan: "Plan", total: int | None) -> Iterator["Progress"]:
-    """A bar on stderr that counts finished requests; a line where that is no terminal."""
+def progress(
+    what: str, total: int | None, doing: str = "replaying", unit: str = " requests"
+) -> Iterator["Progress"]:
+    """A bar on stderr that counts what is done; a line where that is no terminal."""
     if not sys.stderr.isatty():
-        _say(f"replaying {plan.spec} ...")
-    with tqdm(total=total, desc=plan.spec, unit=" requests", leave=False, disable=None) as bar:
+        _say(f"{doing} {what} ...")
+    with tqdm(total=total, desc=what, unit=unit, leave=False, disable=None) as bar:
         yield bar.update
 
 
@@ -108,7 +110,7 @@ def _replay(
     from simulator.replay.engine import replay
 
     for plan in order.plans:
-        with progress(plan, sum(1 for _ in every(requests))) as tell:
+        with progress(plan.spec, sum(1 for _ in every(requests))) as tell:
             if order.roles is None:
                 trace = replay(requests, plan, ground, progress=tell)
             else:
@@ -181,7 +183,7 @@ def _search_one(
     from simulator.replay.capacity import find_capacity
     from simulator.replay.engine import replay
 
-    with progress(plan, None) as tell:
+    with progress(plan.spec, None) as tell:
         found = find_capacity(course, plan, ground, target, tell)
         rate_per_s = found.per_s or (found.failure and found.failure.rate_per_s) or 1.0
         trace = replay(course.requests_at(rate_per_s), plan, ground, progress=tell)

@@ -8,6 +8,7 @@ computed by one engine and answered by another, and roles change while it runs.
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 from controller.roles import Transfer
@@ -111,7 +112,7 @@ class Fleet:
     def _listen(self, member: Member) -> None:
         """What an engine did in its turn: prompts it ended, figures it published."""
         for number in member.handed:
-            self._later(member.now_s, lambda now_s, n=number: self._hand_over(n, now_s))
+            self._later(member.now_s, partial(self._hand_over, number))
         member.handed.clear()
         if (news := member.news()) is not None:
             reported_s, report, room = news

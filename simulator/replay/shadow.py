@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     summaries = []
     for plan in plans:
-        with progress(plan, len(requests)) as tell:
+        with progress(plan.spec, len(requests)) as tell:
             trace = replay(requests, plan, Ground(profile), progress=tell)
         summaries.append(summarise(plan.spec, trace, batching.sla))
     if args.json:

@@ -66,13 +66,6 @@ def test_it_can_be_made_again_and_leaves_the_others_alone(kept, tmp_path):
     assert len(MADE) == 3
 
 
-def test_what_is_asked_twice_is_made_once_though_made_again(kept, tmp_path):
-    run(kept, 1)
-    again = KeptRuns(tmp_path / "below" / "runs.sqlite", again=True)
-    assert run(again, 1) == run(again, 1) == [2]
-    assert MADE == [1, 1]
-
-
 def fails_at_one(task: Task) -> int:
     if task.number == 1:
         raise RuntimeError("one")

@@ -26,7 +26,9 @@ def run(asked: Requests, overflow: Overflow, *steps: tuple[float, int]) -> Outco
 
 def test_what_is_wanted_above_the_base_is_of_the_second_group_and_goes_first() -> None:
     steps = [(0.0, 1), (30.0, 3), (60.0, 1)]
-    outcome = run(steadily(5.0, 100.0, 100, 10), Overflow(base=1, price=0.25, losses_per_h=0.0), *steps)
+    outcome = run(
+        steadily(5.0, 100.0, 100, 10), Overflow(base=1, price=0.25, losses_per_h=0.0), *steps
+    )
     assert outcome.overflow_s == pytest.approx(2 * 30, abs=2 * 5.1)  # asked for at 30 s
     assert outcome.replica_s - outcome.overflow_s == pytest.approx(100)
     cost_s = 100 + 0.25 * outcome.overflow_s
