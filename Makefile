@@ -101,9 +101,8 @@ check-plan: install ## `brimful plan`: KV memory beside vLLM's own allocator, it
 	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/simulator/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
 
 .PHONY: docs
-docs: install ## The pages that are made from the code: docs/configuration.md, docs/versions.md
+docs: install ## The page that is made from the code: docs/configuration.md
 	$(BIN)/python -m tools.configuration
-	$(BIN)/python -m tools.versions --write
 
 .PHONY: site
 site: install .venv-site/.installed ## The pages of docs as one site in build/site; a broken link is an error (a minute)
@@ -118,16 +117,12 @@ site: install .venv-site/.installed ## The pages of docs as one site in build/si
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
 	$(BIN)/python -m benchmarks scheduler
 
-.PHONY: bench-controller
-bench-controller: install ## Cost of the controller with 1,000 replicas: CPU share, time of an exchange
-	$(BIN)/python -m benchmarks controller $(ARGS)
-
 .PHONY: bench-path
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
 	$(BIN)/python -m benchmarks path $(ARGS)
 
 .PHONY: bench-overload
-bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it)
+bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part)
 	$(BIN)/python -m benchmarks overload $(ARGS)
 
 .PHONY: bench-faults
@@ -135,7 +130,7 @@ bench-faults: install ## What becomes of requests when processes are killed unde
 	$(BIN)/python -m benchmarks faults $(ARGS)
 
 .PHONY: bench-elastic
-bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--only step' takes a part; ARGS=--search: settings searched anew)
+bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--only step' takes a part)
 	$(BIN)/python -m benchmarks elastic $(ARGS)
 
 .PHONY: bench-pd

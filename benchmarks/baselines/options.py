@@ -158,17 +158,6 @@ class PrefillFirstOptions(Block):
     """Prompts in steps of their own before decodes: no constants."""
 
 
-class HygenOptions(Block):
-    """HyGen.
-
-    Args:
-        budget_ms: the latency budget: how long a step with offline requests may be predicted to
-            take.
-    """
-
-    budget_ms: PositiveFloat = 50.0
-
-
 RivalOptions = (
     SarathiOptions
     | PpasOptions
@@ -179,7 +168,6 @@ RivalOptions = (
     | Gradient2Options
     | FillBatchOptions
     | PrefillFirstOptions
-    | HygenOptions
 )
 RIVALS: dict[str, type[RivalOptions]] = {
     "sarathi": SarathiOptions,
@@ -191,5 +179,4 @@ RIVALS: dict[str, type[RivalOptions]] = {
     "gradient2": Gradient2Options,
     "fill_batch": FillBatchOptions,
     "prefill_first": PrefillFirstOptions,
-    "hygen": HygenOptions,
 }

@@ -2,12 +2,10 @@
 
 from benchmarks.baselines.fill_batch import FillBatch
 from benchmarks.baselines.gradient2 import Gradient2
-from benchmarks.baselines.hygen import Hygen
 from benchmarks.baselines.new_token_ratio import NewTokenRatio
 from benchmarks.baselines.options import (
     FillBatchOptions,
     Gradient2Options,
-    HygenOptions,
     NewTokenRatioOptions,
     PastFutureOptions,
     PpasOptions,
@@ -43,8 +41,6 @@ def make_rival(options: RivalOptions, known: Known) -> Rival:
             return NewTokenRatio(options)
         case Gradient2Options():
             return Gradient2(options, known.engine.max_num_seqs)
-        case HygenOptions():
-            return Hygen(options, known)
         case FillBatchOptions():
             return FillBatch(options)
         case PrefillFirstOptions():

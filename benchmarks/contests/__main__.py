@@ -11,9 +11,8 @@ where it was.
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from benchmarks.contests import measure as measured
 from benchmarks.contests.catalog import scenarios
-from benchmarks.contests.measure import Search, Task, is_ours, measure, search
+from benchmarks.contests.measure import Search, Task, measure, search
 from benchmarks.contests.scenarios import PAPER, STATIC, Capacity, Scenario
 from benchmarks.contests.settings import Settings
 from benchmarks.contests.sweeps import SWEEPS
@@ -42,9 +41,7 @@ def tuned(
             for rival in _rivals(bench, one)
             if (rival == STATIC) is static and rival not in known[one.name]
         ]
-        for task, spec in zip(
-            tasks, bench.map(search, tasks, f"{part} search", is_ours), strict=True
-        ):
+        for task, spec in zip(tasks, bench.map(search, tasks, f"{part} search"), strict=True):
             known[task.scenario.name][task.rival] = spec
             if not bench.small:
                 settings.keep(part, task.scenario.name, {task.rival: spec})
@@ -67,7 +64,7 @@ def one_for_all(
     for rival in best[asked[0].name]:
         specs = list(dict.fromkeys(best[one.name][rival] for one in asked))
         tasks = [Task(one, spec, PILOT_SEED, bench.small) for spec in specs for one in asked]
-        values = iter(bench.map(measure, tasks, f"one {rival} for all", is_ours))
+        values = iter(bench.map(measure, tasks, f"one {rival} for all"))
         means = {spec: prod(next(values) for _ in asked) for spec in specs}
         found[rival] = max(means, key=lambda spec: means[spec])
     return found
@@ -92,7 +89,7 @@ def run(bench: Bench, asked: Sequence[Scenario], settings: Settings, *, again: b
                 Task(one, spec, seed, bench.small, rival) for seed in bench.seeds
             ]
     flat = [task for of in tasks.values() for task in of]
-    made = iter(bench.map(measure, flat, part, is_ours))
+    made = iter(bench.map(measure, flat, part))
     values = {key: [next(made) for _ in of] for key, of in tasks.items()}
     rows = rows_of(asked, values, best, {one.name: shared for one in alike})
     ours, lines = asked[0].ours, []
@@ -170,9 +167,7 @@ def main() -> None:
     args = parser.parse_args()
     rows: list[Row] = []
     settings = Settings()
-    with bench_of(
-        args, seeds_of(args.seeds), CACHE / "results.sqlite", [measured.__name__], tuple(args.rival)
-    ) as bench:
+    with bench_of(args, seeds_of(args.seeds), CACHE / "results.sqlite", tuple(args.rival)) as bench:
         for part, of in every.items():
             asked = [one for one in of if {part, f"{part}:{one.name}"} & {*args.only}]
             if not asked:

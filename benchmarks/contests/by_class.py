@@ -33,13 +33,10 @@ class Attained:
         first_frac: of those that came in time to have it before the end, the share whose first
             token came within the time to first token; 1 where none is promised.
         gaps_frac: the share of its gaps between tokens within its ITL; 1 where none is.
-        requests_frac: the share of the finished ones of which both are true, of their gaps as many
-            as the percentile asks for.
     """
 
     first_frac: float
     gaps_frac: float
-    requests_frac: float
 
     @property
     def frac(self) -> float:
@@ -61,14 +58,9 @@ def attained(trace: Trace, name: str, promised: ServiceClass) -> Attained:
     in_time = first_s <= ttft_s
     counted = mine[gaps.request] & (gaps.end_s >= half_s)
     late = gaps.length_s > itl_s
-    late_gaps = np.bincount(gaps.request[late], minlength=len(outcomes))
-    tokens = np.array([o.tokens for o in outcomes], dtype=float)
-    ended = known & np.array([o.finished_s is not None for o in outcomes], dtype=bool)
-    allowed = (1 - promised.percentile / 100) * (tokens - 1) * TOLERANCE
     return Attained(
         _share(in_time[known]),
         _share(~late[counted]),
-        _share((in_time & (late_gaps <= allowed))[ended]),
     )
 
 

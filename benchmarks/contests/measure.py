@@ -25,11 +25,6 @@ class Task:
     rival: str = ""
 
 
-def is_ours(task: "Task | Search") -> bool:
-    """Whether the policy is one of this project, and no rival's."""
-    return isinstance(task, Task) and task.spec.rpartition("/")[2].startswith(("adaptive", "paper"))
-
-
 def measure(task: Task) -> float:
     """The scenario's figure; more is better."""
     trial = task.scenario.trial(task.seed, task.small)

@@ -9,6 +9,7 @@ from benchmarks.contests.by_class import holds, spread_over
 from benchmarks.contests.climb import grid
 from benchmarks.contests.disturbances import NOTHING, Disturbed, workload_of
 from benchmarks.contests.race import Race, Trial
+from benchmarks.contests.routing import ByClass, ByRoom
 from benchmarks.contests.sweeps import (
     CAP,
     CHUNK,
@@ -22,18 +23,18 @@ from benchmarks.contests.sweeps import (
 from benchmarks.report.seeds import PILOT_SEED
 from controller.classes import parse_classes
 from controller.config import Sla
+from controller.roles import Transfer
 from replicas.profiles.profile_file import load_profile
 from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import promised
 from simulator.replay.capacity import LOWEST, TOP, Course, holds_at, make_course
 from simulator.replay.engine import replay
-from simulator.replay.fleet import ByClass, Router, replay_fleet, together
+from simulator.replay.fleet import Fleet, FleetTrace
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.replay.measure import j_of, summarise
 from simulator.replay.verdict import Target
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import engine_of, parse_policy
-from simulator.virtual.trace import Trace
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.max_tokens import SPREAD, MaxTokens
 from simulator.workloads.requests import LengthStats, Request, length_stats
@@ -226,6 +227,7 @@ CLASSES = parse_classes(
         "batch": {"ttft_ms": 600_000, "priority": 2, "default": True},
     }
 )
+NO_LINK = Transfer(1.0, 1.0)  # no KV goes from engine to engine
 GATHERED, EVEN, SEPARATE = "gathered/", "even/", "separate/"
 _GAPS: dict[str, Value] = {
     "slack": "gaps",
@@ -270,26 +272,26 @@ class Classes(Scenario):
 
     def run_at(
         self, spec: str, course: Course, ground: Ground, seed: int, rate_per_s: float
-    ) -> tuple[Trace, ...]:
-        """The replay at a rate of each engine; a trace an engine."""
+    ) -> FleetTrace:
+        """The replay at a rate of each engine."""
         routed, _, policy = spec.partition("/")
         asked = course.requests_at(self.engines * rate_per_s)
         requests = spread_over(asked, CLASSES, seed)
         ends = ends_of(promised(CLASSES)) if f"{routed}/" == GATHERED else {}
-        router: Router | ByClass = Router(self.engines, seed, ends)
+        router: ByRoom | ByClass = ByRoom(self.engines, seed, ends)
         if f"{routed}/" == SEPARATE:
             router = ByClass(list(CLASSES.by_name))
         if not policy.startswith(ADAPTIVE):  # it has an order of its own
             requests = [replace(r, priority=0) for r in requests]
         plan = parse_policy(policy, Sla(), engine_of(ground.profile))
-        return replay_fleet(requests, plan, ground, self.engines, router)
+        return Fleet(requests, plan, ground, self.engines, NO_LINK, router).run()
 
     def trial(self, seed: int, small: bool) -> Trial:
         course, ground = self.course(seed, small)
         limit = course.fluid_limit_per_s
 
         def held(spec: str, rate_per_s: float) -> bool:
-            return holds(together(self.run_at(spec, course, ground, seed, rate_per_s)), CLASSES)
+            return holds(self.run_at(spec, course, ground, seed, rate_per_s).trace, CLASSES)
 
         return Race(held, limit, limit * LOWEST, limit * self.top)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from benchmarks.cost.watch import Watch, watched_scheduler
 from controller.classes import parse_classes
 from controller.config import Sla
 from controller.fleet.loop import ControlLoop
@@ -18,8 +19,7 @@ from replicas.engine.step_sample import step_sample
 from replicas.profiles.profile import LinearCost
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.virtual.request_maker import RequestMaker
-from simulator.virtual.scheduler import VirtualClock, make_scheduler, watched_scheduler
-from simulator.virtual.watch import Watch
+from simulator.virtual.scheduler import VirtualClock, make_scheduler
 from simulator.workloads.requests import Request
 
 CARD = LinearCost(fixed_s=0.015, per_decode_s=6e-5, per_prefill_s=2e-5)
@@ -98,7 +98,7 @@ class FullBatch:
             clock=self._clock,
             watch=self.watch,
         )
-        self._make = RequestMaker(plan, MAX_MODEL_LEN, 0, classes)
+        self._make = RequestMaker(plan, MAX_MODEL_LEN, classes)
         self._numbers = count()
         self._left: dict[str, int] = {}  # tokens that each is still to generate
         self._loop, self._config = ControlLoop(), plan.batching

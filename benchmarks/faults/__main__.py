@@ -4,11 +4,9 @@ A steady load from OpenAI's own client, retries on, over HTTP on an emulated fle
 """
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarks.faults.client import MEANING
 from benchmarks.faults.faults import (
@@ -28,40 +26,25 @@ from benchmarks.faults.faults import (
 )
 from benchmarks.faults.stack import REPLICAS, SLOTS, fleet
 from benchmarks.report.command import end
-from benchmarks.report.document import ROOT, markdown_table, write_page
+from benchmarks.report.document import markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly
 
-KNOWN = ROOT / ".cache" / "faults"  # a file per fault, so that the bench can run in parts
 
-
-def measure(names: Sequence[str]) -> None:
-    """Do these faults, one after the other, and keep what was found."""
+def measure(names: Sequence[str]) -> dict[str, Found]:
+    """Do these faults, one after the other."""
+    found: dict[str, Found] = {}
     here = [name for name in names if name != NODE]
     if here:
         with fleet() as there:
             for name in here:
                 print(name, file=sys.stderr)
-                found = disconnects(there) if name == DISCONNECT else run(there, KILLS[name][1])
-                keep(name, found)
+                found[name] = (
+                    disconnects(there) if name == DISCONNECT else run(there, KILLS[name][1])
+                )
     if NODE in names:
         print(NODE, file=sys.stderr)
-        keep(NODE, node_removed())
-
-
-def keep(name: str, found: Found) -> None:
-    """Write down what one fault did."""
-    KNOWN.mkdir(parents=True, exist_ok=True)
-    (KNOWN / f"{name}.json").write_text(json.dumps(found.to_json()))
-    print(json.dumps(found.to_json()), file=sys.stderr)
-
-
-def known(folder: Path = KNOWN) -> dict[str, Found]:
-    """What was found of each fault, by its last run."""
-    return {
-        name: Found.from_json(json.loads((folder / f"{name}.json").read_text()))
-        for name in WHAT
-        if (folder / f"{name}.json").exists()
-    }
+        found[NODE] = node_removed()
+    return found
 
 
 def section(found: dict[str, Found]) -> Section:
@@ -75,7 +58,7 @@ def section(found: dict[str, Found]) -> Section:
         " can end: "
         + "; ".join(f"*{end}*: {meaning}" for end, meaning in MEANING.items())
         + ". Lost is *cut* and *silent*: accepted, and neither a status nor an error event."
-        + "".join(f" Not run yet: {WHAT[name]}." for name in WHAT if name not in found)
+        + "".join(f" Not run: {WHAT[name]}." for name in WHAT if name not in found)
     )
     return Section(
         "Faults", "what becomes of requests when something fails under them", text,
@@ -124,14 +107,10 @@ def _errors(found: dict[str, Found]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--only", nargs="*", choices=WHAT, default=list(WHAT),
-        help="these faults; none: the page of what is known",
-    )  # fmt: skip
+    parser.add_argument("--only", nargs="*", choices=WHAT, default=list(WHAT))
     parser.add_argument("--write", action="store_true", help="docs/results/faults.md as well")
     settings = parser.parse_args()
-    measure(settings.only)
-    page = section(known())
+    page = section(measure(settings.only))
     text = page.markdown("make bench-faults ARGS=--write")
     print(text)
     if settings.write:

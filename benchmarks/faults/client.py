@@ -5,8 +5,8 @@ import json
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 import httpx2
 from openai import APIConnectionError, APIError, APIStatusError
@@ -68,10 +68,6 @@ class Counts:
     def lost(self) -> int:
         """Accepted, and ended without a status or an error event."""
         return self.ends["cut"] + self.ends["silent"]
-
-    def to_json(self) -> dict[str, Any]:
-        """As a mapping."""
-        return asdict(self)
 
 
 def count(outcomes: Sequence[Outcome]) -> Counts:

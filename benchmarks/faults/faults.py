@@ -7,8 +7,7 @@ import random
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import psutil
 import ray
@@ -53,16 +52,6 @@ class Found:
     counts: Counts
     whole_after_s: float
     left: dict[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """As a mapping."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, known: dict[str, Any]) -> "Found":
-        """What ``to_json`` gave."""
-        counts = Counts(**known["counts"])
-        return cls(counts, known["whole_after_s"], known["left"])
 
 
 def replica(there: Fleet) -> None:

@@ -2,13 +2,12 @@
 
 A fleet in virtual time (``brimful fleet``, decision 23). Each rival's constants, and Ray Serve's
 delays, factors and look-back around it, are those that a search for the very day has ended with
-(benchmarks/fleet/settings.json); ``--search`` searches them anew. Ours is as shipped on all days.
+(benchmarks/fleet/settings.json; the search: fa45f09f). Ours is as shipped on all days.
 The oracle knows the future; its plan was found by search, so it is a mark and no bound.
 Replica-hours count from the decision to start until the replica is empty, and only where 99% of all
 requests were inside the SLA. Every run is kept in ``.cache/elastic.sqlite``.
 """
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from statistics import geometric_mean
 
 from pydantic import RootModel
 
-from benchmarks.fleet.contest import GRIDS, Found, best_rival, tune
 from benchmarks.report.command import CACHE, bench_of, end, parser_of, show
 from benchmarks.report.document import markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly, shown
@@ -37,6 +35,7 @@ from simulator.fleet.simulate import Ground
 SETTINGS = Path(__file__).parent / "settings.json"
 STARTUP_S = 100.0
 OVER_ORACLE, OVER_RIVAL = 1.10, 0.85
+Found = Mapping[str, Result]  # by policy: `oracle`, `brimful`, `NAME tuned`
 REAL_DAYS = "real days"  # whose names begin with "day-": one setting has to serve them all
 
 
@@ -50,19 +49,6 @@ class Task:
 
     day: str
     spec: str
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """A rival to be tuned for a day.
-
-    Args:
-        start: a setting to begin with; empty: the usual ones.
-    """
-
-    day: str
-    rival: str
-    start: str = ""
 
 
 @cache
@@ -81,39 +67,10 @@ def measure(task: Task) -> Result:
     return result(course.day, task.spec, course.outcome(task.spec))
 
 
-def search(task: Search) -> str:
-    """The best setting that was found."""
-    known: dict[str, Result] = {}
-
-    def run(spec: str) -> Result:
-        if spec not in known:
-            known[spec] = measure(Task(task.day, spec))
-        return known[spec]
-
-    return tune(task.rival, GRIDS[task.rival], run, start=task.start or None).spec
-
-
-def is_ours(task: Task | Search) -> bool:
-    """Whether the policy is this project's."""
-    return isinstance(task, Task) and task.spec.startswith(OURS)
-
-
-def settings_of(
-    bench: Bench, days: Sequence[str], path: Path = SETTINGS, *, again: bool = False
-) -> dict[str, dict[str, str]]:
-    """Each rival's setting by day, searched anew where that is asked for."""
-    found = read_json(path, Specs).root if path.exists() else {}
-    asked = [
-        Search(day, rival, found.get(day, {}).get(rival, ""))
-        for day in days
-        for rival in (bench.asked_rivals(RIVALS) if again else ())
-    ]
-
-    for task, spec in zip(asked, bench.map(search, asked, "search", is_ours), strict=True):
-        found.setdefault(task.day, {})[task.rival] = spec
-    if asked:
-        path.write_text(json.dumps(found, indent=1) + "\n")
+def settings_of(bench: Bench) -> dict[str, dict[str, str]]:
+    """Each rival's setting by day."""
     rivals = bench.asked_rivals(RIVALS)
+    found = read_json(SETTINGS, Specs).root
     return {day: {r: s for r, s in of.items() if r in rivals} for day, of in found.items()}
 
 
@@ -126,7 +83,7 @@ def run(bench: Bench, days: Sequence[str], specs: Mapping[str, Mapping[str, str]
         for day in days
     }
     tasks = [Task(day, spec) for day, of in of_day.items() for spec in dict.fromkeys(of)]
-    made = dict(zip(tasks, bench.map(measure, tasks, "elastic", is_ours), strict=True))
+    made = dict(zip(tasks, bench.map(measure, tasks, "elastic"), strict=True))
     found: dict[str, Found] = {
         day: {ORACLE: made[Task(day, ORACLE)], OURS: made[Task(day, OURS)]}
         | {f"{r} tuned": made[Task(day, s)] for r, s in specs.get(day, {}).items()}
@@ -146,6 +103,12 @@ def run(bench: Bench, days: Sequence[str], specs: Mapping[str, Mapping[str, str]
     return Section(
         "elastic", "replicas that follow demand", text, tuple(rows), tables, max_tokens=None
     )
+
+
+def best_rival(found: Found) -> Result | None:
+    """The cheapest rival that keeps the SLA, each at its best; None where none does."""
+    rivals = [one for name, one in found.items() if name.endswith(" tuned") and one.keeps]
+    return min(rivals, key=lambda one: one.replica_hours, default=None)
 
 
 def rows_of(day: str, found: Found) -> list[Row]:
@@ -180,16 +143,11 @@ def main() -> None:
     every = [day.name for day in shipped_days()]
     parser = parser_of(__doc__, every, "DAY")
     parser.add_argument("--rival", nargs="+", choices=RIVALS, default=[], help="these alone")
-    parser.add_argument(
-        "--search", action="store_true", help="search settings anew (most of a day)"
-    )
     args = parser.parse_args()
     began_s = time.monotonic()
-    with bench_of(
-        args, (FIRST_SEED,), CACHE / "elastic.sqlite", [__name__], tuple(args.rival)
-    ) as bench:
+    with bench_of(args, (FIRST_SEED,), CACHE / "elastic.sqlite", tuple(args.rival)) as bench:
         days = args.only[:1] if args.small else args.only
-        section = run(bench, days, settings_of(bench, days, again=args.search))
+        section = run(bench, days, settings_of(bench))
     show(section, time.monotonic() - began_s)
     if args.only == every and not (args.small or args.rival):
         write_page("elastic", section.markdown("make bench-elastic"))

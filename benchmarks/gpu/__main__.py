@@ -1,6 +1,6 @@
 """What control is worth on this card, in the order of worth, until the time is over.
 
-python -m benchmarks.gpu --out DIR [--budget-s 520] [--parts steps beside serve memory capacity]
+python -m benchmarks.gpu --out DIR [--budget-s 520] [--parts steps beside serve memory]
 """
 
 import argparse
@@ -17,7 +17,7 @@ from benchmarks.gpu.card import describe
 from benchmarks.gpu.tuning import WORKLOADS, Tuner
 from benchmarks.report.document import ROOT
 
-PARTS = ("steps", "beside", "serve", "memory", "capacity")
+PARTS = ("steps", "beside", "serve", "memory")
 TIGHT = "exponential:257,447"
 SLA_STEPS = 1.85  # the tight SLA in steps of one request: 50 ms on the machine of the paper
 RELAXED_MS = 25.0
@@ -121,24 +121,18 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
         for workload in args.workloads[1:]
     ]
     rows = [contest.row_of(*serve) for serve in serves]
-    if "serve" in args.parts or "capacity" in args.parts:
-        for row in rows[:1] if "serve" not in args.parts else rows:
+    if "serve" in args.parts:
+        for row in rows:
             contest.ask(row)
     if "memory" in args.parts:
         contest.ask(contest.tight(TIGHT))
     if "beside" in args.parts:
         contest.beside_plain(budget.part(args.budget_s * 0.1))
-        contest.write()
     for number, (row, (_, _, load)) in enumerate(zip(rows, serves, strict=True)):
         if "serve" in args.parts:
             contest.serve(row, load, args.rounds, budget)
-            contest.write()
         if number == 1 and "memory" in args.parts:
             contest.memory(TIGHT, budget)
-            contest.write()
-        if number == 1 and "capacity" in args.parts:
-            contest.capacity(args.workloads[0], tight_ms, budget)
-            contest.write()
     left_out = ", ".join(dict.fromkeys(budget.left_out)) or "nothing"
     print(f"{card['described']}; left out: {left_out}; {budget.left_s:.0f} s left")
     print(json.dumps({"bench": "gpu", "rows": contest.rows}))

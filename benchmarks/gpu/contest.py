@@ -1,4 +1,4 @@
-"""Policies in turn on one engine of a card; every run's raw figures are kept."""
+"""Policies in turn on one engine of a card; every figure is kept at once."""
 
 import json
 import math
@@ -12,7 +12,6 @@ import numpy as np
 from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.engine import Engine, Run
 from benchmarks.gpu.figures import Figures, figures_of
-from benchmarks.gpu.kept import Kept
 from benchmarks.gpu.tuning import Limits, Row, Tuner, label_of
 from controller.config import parse_batching
 from replicas.engine.governor import Governor
@@ -23,10 +22,7 @@ from simulator.workloads.requests import Request, length_stats
 from simulator.workloads.traffic import draw_requests, draw_traffic
 
 ROUNDS = 4  # of ours beside vLLM's own scheduler
-DELAY_ITLS = 40  # the median wait that a capacity allows, in SLAs: 2 s of 50 ms
 LOADS = (0.85, 0.5)  # of the fluid limit
-RATES = (0.95, 1.06, 1.18)  # of the fluid limit: where capacity is looked for, upwards
-DEFAULT_RATES = (0.1, 0.17, 0.25)  # ... of vLLM's default
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,6 @@ class Contest:
         self.rows: list[dict[str, Any]] = []
         self._engine, self._profile, self._spec = engine, profile, spec
         self._tuner, self._out, self._sizes = tuner, out, sizes
-        self._kept = Kept(out)
         self._policies: dict[tuple[str, float | None, Limits | None], Governor] = {}
         self._warm: set[float | None] = set()
 
@@ -84,10 +79,6 @@ class Contest:
         stats = length_stats(self._drawn(workload))
         kv = int(self._sizes.held * (stats.mean_input + stats.mean_output / 2))
         return Row(self._spec, workload, math.inf, None, self._sizes.offline, kv)
-
-    def write(self) -> None:
-        """The runs since the last time, to a file of their own."""
-        self._kept.write()
 
     def ask(self, row: Row) -> None:
         """Begin to look for its best static limits."""
@@ -114,7 +105,6 @@ class Contest:
             for governor in (ours, None) if index % 2 else (None, ours):
                 run = self._engine.serve(drawn, governor)
                 name = "ours" if governor else "plain"
-                self._kept.add(f"beside_{name}_{index}", run, 0.0)
                 per_s[name] = run.tokens_per_s
                 own_us += run.own_us
             ratios.append(per_s["ours"] / per_s["plain"])
@@ -143,7 +133,6 @@ class Contest:
             for name, limits in turn[:: -1 if index % 2 else 1]:
                 self._one(row, label, name, limits, str(index), found, budget)
         self._one(row, label, "default", None, "0", found, budget)
-        self._one(row, label, "paper", tuned[0], "0", found, budget)
         self._compare(label, found)
 
     def _one(
@@ -162,7 +151,6 @@ class Contest:
         governor = self._policy(row, name, limits)
         run = self._engine.serve(self._arrivals(row, seed), governor, 2 * self._sizes.seconds)
         key = f"{label}_{name}_{index}"
-        self._kept.add(key, run, row.rate_per_s)
         figures = self._figures(run, row)
         if figures is None:
             print(f"{key}: requests without a first token", flush=True)
@@ -206,7 +194,6 @@ class Contest:
                 continue
             governor = self._policy(row, name, best if name == tuned else None)
             run = self._engine.serve(drawn, governor, 5 * self._sizes.seconds)
-            self._kept.add(f"{label}_{name}_{index}", run, math.inf)
             found.setdefault(name, []).append(run.tokens_per_s)
             self.row(f"gpu_{label}_{name}_{index}_tokens_per_s", run.tokens_per_s, "tokens/s")
             each = run.preemptions / len(drawn)
@@ -216,45 +203,6 @@ class Contest:
             if name in found and "adaptive" in found:
                 ratio = np.mean(found["adaptive"]) / np.mean(found[name])
                 self.row(f"gpu_{label}_over_{name}", float(ratio), target=target)
-
-    def capacity(self, workload: str, itl_ms: float, budget: Budget) -> None:
-        """The highest of some rates at which each holds the SLA's p99 and a median wait."""
-        label = f"{label_of(workload)}_{itl_ms:g}ms_capacity"
-        tuned = self._tuner.best(self.row_of(workload, itl_ms, LOADS[0]), 1, 30.0)[0]
-        ladders: dict[str, tuple[Limits | None, tuple[float, ...]]] = {
-            "adaptive": (None, RATES),
-            f"static-{tuned[1]}": (tuned, RATES),
-            "default": (None, DEFAULT_RATES),
-        }
-        held = dict.fromkeys(ladders, 0.0)
-        out: set[str] = set()
-        for step in range(len(RATES)):
-            for name, (limits, shares) in ladders.items():
-                row = self.row_of(workload, itl_ms, shares[step])
-                what = f"{label} {name} at {shares[step]:g}"
-                if name in out or not budget.room(self._sizes.seconds * 1.4, what):
-                    continue
-                governor = self._policy(row, name, limits)
-                run = self._engine.serve(
-                    self._arrivals(row, 17), governor, 1.5 * self._sizes.seconds
-                )
-                self._kept.add(f"{label}_{name}_{shares[step]:g}", run, row.rate_per_s)
-                figures = self._figures(run, row)
-                if self._holds(figures, itl_ms):
-                    held[name] = row.rate_per_s
-                else:
-                    out.add(name)
-                print(f"{what}: {'does not hold' if name in out else 'holds'} {figures}")
-        for name, per_s in held.items():
-            self.row(f"gpu_{label}_{name}", per_s, "requests/s")
-
-    @staticmethod
-    def _holds(figures: Figures | None, itl_ms: float) -> bool:
-        return (
-            figures is not None
-            and figures.itl_ms[1] <= 1.02 * itl_ms
-            and figures.ttft_s[1] <= DELAY_ITLS * itl_ms / 1000
-        )
 
     def _figures(self, run: Run, row: Row) -> Figures | None:
         try:
@@ -268,11 +216,7 @@ class Contest:
         """It keeps what it has learned for as long as its SLA is the same."""
         key = name, row.itl_ms, limits
         if key not in self._policies:
-            policy = name if name in ("adaptive", "paper") else "static"
-            batching = {
-                "policy": policy,
-                **({"paper": {"l0": "buffer"}} if name == "paper" else {}),
-            }
+            batching: dict[str, Any] = {"policy": name if name == "adaptive" else "static"}
             if row.itl_ms is not None:
                 batching["sla"] = {"itl_ms": row.itl_ms}
             cap, chunk = limits or (None, None)

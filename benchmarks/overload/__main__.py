@@ -8,7 +8,8 @@ import argparse
 import math
 from collections.abc import Mapping
 
-from benchmarks.overload.measure import GRACE_S, Kept, Measured, Settings, grown, measure
+from benchmarks.overload.figures import Figures
+from benchmarks.overload.measure import GRACE_S, Measured, Settings, measure
 from benchmarks.overload.shapes import (
     CLASSES,
     ITL_MS,
@@ -23,10 +24,8 @@ from benchmarks.overload.shapes import (
 )
 from benchmarks.overload.stack import VARIANTS
 from benchmarks.report.command import end
-from benchmarks.report.document import ROOT, markdown_table, write_page
+from benchmarks.report.document import markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly, shown
-
-KEPT = ROOT / ".cache" / "overload.json"
 
 
 def section(
@@ -35,7 +34,7 @@ def section(
     settings: Settings,
 ) -> Section:
     """The figures with their targets, and the tables they were made from."""
-    rows = _rows(found["brimful"]) if "brimful" in found else ()
+    rows = _rows(found["brimful"].figures) if "brimful" in found else ()
     text = (
         f"{REPLICAS} emulated replicas of {SLOTS} slots, steps of `{PROFILE}` slept"
         f" {settings.time_scale:g} times slower, prompts of {PROMPT_TOKENS[0]} to"
@@ -48,8 +47,7 @@ def section(
         f" {ITL_MS * settings.time_scale:g} ms between tokens on average. Attainment: of all"
         " requests of the class that were first sent in the phase. Late: of the requests that were"
         " let in, those without a token by their deadline, answers of 503 among them. What is under"
-        f" way {GRACE_S:g} s after the last load is ended and counted (unfinished). Growth: of a"
-        " process's resident memory from the end of the first load to that of the last."
+        f" way {GRACE_S:g} s after the last load is ended and counted (unfinished)."
     )
     return Section(
         "Overload", "goodput when more is asked for than the fleet carries", text, rows,
@@ -57,8 +55,7 @@ def section(
     )  # fmt: skip
 
 
-def _rows(measured: Measured) -> tuple[Row, ...]:
-    ours = measured.figures
+def _rows(ours: Figures) -> tuple[Row, ...]:
     one, ten = ours.goodput_per_s[0], ours.goodput_per_s[-2]
     over = {load: g / one for load, g in zip(LOADS[1:-1], ours.goodput_per_s[1:-1], strict=True)}
     inside = {name: shares[-2] for name, shares in ours.attainment.items()}
@@ -79,7 +76,6 @@ def _rows(measured: Measured) -> tuple[Row, ...]:
         ("overload_broken", "errors inside a 200", "", ours.broken, None, 0),
         ("overload_wait_error", error, "s", ours.wait_error_s, None, None),
         ("overload_late", f"share of those {late}", "", ours.accepted_late, None, 0.02),
-        ("overload_memory", "largest growth of a process", "MB", measured.growth_mb, None, 20),
     ]  # fmt: skip
     return tuple(
         Row(id_, what, unit, exactly(float(value)), at_least=low, at_most=high)
@@ -98,28 +94,20 @@ def _tables(found: Mapping[str, Measured]) -> list[str]:
     ]
     rest = [
         (f"`{n}`", shown(f.refused_s * 1000), shown(f.attempts), str(f.errors), str(f.unavailable),
-         str(f.unfinished), str(f.broken), shown(f.accepted_late), shown(m.growth_mb))
+         str(f.unfinished), str(f.broken), shown(f.accepted_late))
         for n, m in found.items() for f in [m.figures]
     ]  # fmt: skip
-    head = ("", "refusal p99, ms", "attempts", "5xx", "503", "unfinished", "broken", "late",
-            "growth, MB")  # fmt: skip
+    head = ("", "refusal p99, ms", "attempts", "5xx", "503", "unfinished", "broken", "late")
     notes = [
         f"- `{name}`: {VARIANTS[name]}. The client waited for a core"
         f" {'?' if m.waited_frac is None else f'{m.waited_frac:.1%}'} of the time; other programs"
         f" took {m.others_cores:.2f} cores."
         for name, m in found.items()
     ]
-    memory = [
-        (f"`{variant}`, {process}", *map(shown, held), shown(grown(held)))
-        for variant, m in found.items()
-        for process, held in m.memory_mb.items()
-    ]
     return [
         "Goodput, requests/s:\n\n" + markdown_table(("", *loads), goodput),
         "Attainment:\n\n" + markdown_table(("", *loads), attained),
         markdown_table(head, rest),
-        "Resident memory of the processes that grew most at each load's end, MB:\n\n"
-        + markdown_table(("", *loads, "growth"), memory),
         "\n".join(notes),
     ]
 
@@ -129,25 +117,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each of the five loads")
     parser.add_argument("--time-scale", type=float, default=2.0, help="steps are so much slower")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--only",
-        nargs="*",
-        choices=VARIANTS,
-        default=list(VARIANTS),
-        help="measure these; others are shown as they were kept under the same settings",
-    )
-    parser.add_argument(
-        "--again", action="store_true", help="forget what was kept of a run with these settings"
-    )
+    parser.add_argument("--only", nargs="*", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--write", action="store_true", help="docs/results/overload.md as well")
     asked = parser.parse_args()
     settings = Settings(asked.seconds, asked.time_scale, asked.seed)
-    if asked.again:
-        KEPT.unlink(missing_ok=True)
-    kept = Kept(KEPT, settings)
-    measure(asked.only, settings, kept)
-    found = {name: kept.by_variant[name] for name in VARIANTS if name in kept.by_variant}
-    page = section(kept.per_s or math.nan, found, settings)
+    per_s, found = measure(asked.only, settings)
+    page = section(per_s, found, settings)
     short = (
         "" if asked.seconds == parser.get_default("seconds") else f"--seconds {asked.seconds:g} "
     )

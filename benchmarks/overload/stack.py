@@ -3,10 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import psutil
 
 from benchmarks.live.emulated import emulated_application
 from benchmarks.live.fleet import Deployed, cluster_at
@@ -58,17 +55,6 @@ class Fleet(Deployed):
     def pid(self) -> int:
         """The process that all others of the cluster descend from."""
         return self.cluster.pid
-
-    def memory_mb(self) -> dict[str, float]:
-        """Resident memory of each process of the cluster, by its title and id."""
-        found = {}
-        for process in psutil.Process(self.cluster.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                # Ray and vLLM write what a process is into its title.
-                words = [Path(w).name for w in process.cmdline()[:3] if not w.startswith("-")]
-                title = " ".join(filter(None, words)) or process.name()
-                found[f"{title} {process.pid}"] = process.memory_info().rss / 1e6
-        return found
 
 
 @contextlib.contextmanager

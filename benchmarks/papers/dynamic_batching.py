@@ -103,10 +103,10 @@ TABLE_1 = (
     ("PanGu-135B", "fixed:128,128", 1000, 1342, 1449, LINE, 16_000),
 )
 CAPS = {f"static:max_num_seqs={cap}": cap for cap in (64, 96, 128, 192)}
-POLICIES_1 = ("static", BUFFER, LIVE, "adaptive", "clairvoyant")
+POLICIES_1 = ("static", BUFFER, LIVE, "adaptive")
 HEAD_1 = (
     "row", "profile, KV tokens", "printed, tokens/s", "vLLM default (preemptions)",
-    "best static (cap)", "`paper`", "`adaptive`", "clairvoyant",
+    "best static (cap)", "`paper`", "`adaptive`",
 )  # fmt: skip
 TEXT_1 = (
     "`paper` is the better of Algorithm 1 with the buffer theta s sqrt(b) and the authors'"
@@ -144,7 +144,6 @@ def table_1(bench: Bench) -> Part:
                 f"{default:.0f} ({found[k, 'static'].preemptions})",
                 f"{max(per_s[best], default):.0f} ({CAPS[best]})",
                 *(f"{x:.0f} ({x / default - 1:+.1%})" for x in (paper, per_s["adaptive"])),
-                f"{per_s['clairvoyant']:.0f}",
             )
         )
     table = markdown_table(HEAD_1, lines)
@@ -159,7 +158,7 @@ TABLE_2 = (  # model and workload, static and dynamic qps, Algorithm 2
 CHUNKS = {f"static:max_num_seqs={n},max_num_batched_tokens={n}": n for n in (128, 160)}
 HEAD_2 = (
     "row", "printed, qps", "mean ITL <= 50 ms: default -> `paper`", "p99 ITL: default",
-    "best static (chunk)", "`paper`", "`adaptive`", "clairvoyant", "fluid limit",
+    "best static (chunk)", "`paper`", "`adaptive`", "fluid limit",
 )  # fmt: skip
 TEXT_2 = (
     "Profile paper-fig3, 200k tokens of KV memory, median scheduling delay within 2 s. The"
@@ -179,7 +178,7 @@ def table_2(bench: Bench) -> Part:
     tasks = {
         (k, mean, spec): Searched(spec, row[1], seed, mean, bench.small)
         for k, row in enumerate(printed)
-        for mean, more in ((False, ("adaptive", "clairvoyant", *CHUNKS)), (True, ()))
+        for mean, more in ((False, ("adaptive", *CHUNKS)), (True, ()))
         for spec in ("static", row[4], *more)
     }
     found, lines = _all(bench, search, tasks, "table II"), []
@@ -196,7 +195,7 @@ def table_2(bench: Bench) -> Part:
                 f"{by_mean['static']:.2f} -> {by_mean[paper]:.2f}",
                 f"{per_s['static']:.2f}",
                 f"{per_s[best]:.2f} ({CHUNKS[best]})",
-                *(f"{per_s[spec]:.2f}" for spec in (paper, "adaptive", "clairvoyant")),
+                *(f"{per_s[spec]:.2f}" for spec in (paper, "adaptive")),
                 f"{found[k, False, 'static'].fluid_limit_per_s:.2f}",
             )
         )
@@ -287,7 +286,7 @@ PARTS = {"I": table_1, "II": table_2, "3": figure_3, "4": figure_4}
 def main() -> None:
     parser = parser_of(__doc__, PARTS)
     args = parser.parse_args()
-    with bench_of(args, seeds_of(1), CACHE / "tables.sqlite", (__name__,)) as bench:
+    with bench_of(args, seeds_of(1), CACHE / "tables.sqlite") as bench:
         parts = []
         for name in args.only:
             parts.append(PARTS[name](bench))

@@ -36,18 +36,14 @@ class Measured:
 
     Args:
         round: in which it ran; servers are compared within one.
-        cpu_s: of the server's processes, by kind.
+        cpu_s: of the server's processes.
     """
 
     stack: str
     round: int
     streams: int
     seen: Seen
-    cpu_s: dict[str, float]
-
-    def cpu_s_per_1000(self) -> dict[str, float]:
-        """CPU seconds of the server per 1,000 tokens, by kind of process."""
-        return {kind: 1000 * spent / self.seen.tokens for kind, spent in self.cpu_s.items()}
+    cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)

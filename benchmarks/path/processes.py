@@ -1,27 +1,12 @@
-"""The processes of a server: what kind each is, what CPU it took; stopping them for a while."""
+"""The processes of a server: what CPU they took; stopping them for a while."""
 
 import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
 
 import psutil
 
-# The first pattern that a process's command line holds says its kind, as tables name it.
-KINDS = (
-    ("VLLM::EngineCore", "engine"),
-    ("VLLM::Worker", "worker"),
-    ("LLMRouter", "router"),
-    ("ServeReplica", "server"),
-    ("haproxy", "HAProxy"),
-    ("ProxyActor", "proxy"),
-    ("BatchController", "batch controller"),
-    ("ServeController", "Serve controller"),
-    ("api_server", "server"),
-    ("benchmarks.path.bare", "server"),
-)
-REST = "Ray"
 PATIENCE = 50  # tries to stop them, half a second
 STILL = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
@@ -69,34 +54,19 @@ class Tree:
         for process in self.processes():
             _send(process.pid, signal.SIGCONT)
 
-    def cpu_s(self) -> dict[int, tuple[str, float]]:
-        """By process id: its kind, and the CPU seconds that it took so far."""
+    def cpu_s(self) -> dict[int, float]:
+        """CPU seconds that each process took so far, by process id."""
         found = {}
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 spent = process.cpu_times()
-                found[process.pid] = (
-                    kind(process.cmdline(), process.name()),
-                    (spent.user + spent.system),
-                )
+                found[process.pid] = spent.user + spent.system
         return found
 
 
-def kind(command: Sequence[str], name: str = "") -> str:
-    """What a process is by its command line, in the words of the tables."""
-    line = " ".join((*command, name))
-    return next((word for pattern, word in KINDS if pattern in line), REST)
-
-
-def spent_s(
-    before: dict[int, tuple[str, float]], after: dict[int, tuple[str, float]]
-) -> dict[str, float]:
-    """CPU seconds by kind between two calls of ``cpu_s``, of processes that live at the second."""
-    found: dict[str, float] = {}
-    for pid, (word, total_s) in after.items():
-        begun_s = before[pid][1] if pid in before else 0.0
-        found[word] = found.get(word, 0.0) + total_s - begun_s
-    return found
+def spent_s(before: dict[int, float], after: dict[int, float]) -> float:
+    """CPU seconds between two calls of ``cpu_s``, of processes that live at the second."""
+    return sum(total_s - before.get(pid, 0.0) for pid, total_s in after.items())
 
 
 def _send(pid: int, what: signal.Signals) -> None:

@@ -153,7 +153,7 @@ def _cpu_table(loads: Loads, names: Sequence[str], streams: Sequence[int]) -> st
     """CPU seconds per 1,000 tokens of all processes of a server."""
     lines = []
     for name in names:
-        spent = [[sum(one.cpu_s_per_1000().values()) for one in loads.of(name, n)] for n in streams]
+        spent = [[1000 * m.cpu_s / m.seen.tokens for m in loads.of(name, n)] for n in streams]
         lines.append((name, *(f"{median(of):.3f}" if of else "" for of in spent)))
     head = ("CPU s per 1,000 tokens", *(f"{n} streams" for n in streams))
     return markdown_table(head, lines)

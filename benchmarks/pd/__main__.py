@@ -63,7 +63,7 @@ def main() -> None:
         for arm in arms_of(row, FIRST_SEED, args.fixed, () if args.fluid else tuple(RIVALS))
     ]
     runs = list(dict.fromkeys(map(without_link, tasks)))
-    with bench_of(args, (FIRST_SEED,), CACHE / "pd.sqlite", [capacity.__module__]) as bench:
+    with bench_of(args, (FIRST_SEED,), CACHE / "pd.sqlite") as bench:
         of = dict(zip(runs, bench.map(capacity, runs, "pd"), strict=True))
     per_s = {task: of[without_link(task)] for task in tasks}
     text = FLUID_TEXT if args.fluid else TEXT

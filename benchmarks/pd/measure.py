@@ -17,11 +17,12 @@ from benchmarks.pd.taichi import LengthAware
 from controller.config import Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
-from controller.roles import Fleet, Split, Transfer, splits
+from controller.roles import Fleet as Engines
+from controller.roles import Split, Transfer, splits
 from replicas.profiles.profile import LinearCost
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.capacity import Course, make_course
-from simulator.replay.role_fleet import RoleFleet, RoleTrace
+from simulator.replay.fleet import Fleet, FleetTrace
 from simulator.replay.steering import Auto, Fixed, Steering
 from simulator.replay.verdict import Target, fault_of
 from simulator.virtual.ground import Ground
@@ -112,7 +113,7 @@ def fluid_splits(row: PdRow, seed: int, *, direct: bool) -> tuple[Split, ...]:
     sums = zip(*((1, i, o, i * i, o * o, i * o) for i, o in pairs), strict=True)
     lengths = LengthMoments(*map(sum, sums))
     of = ground.profile
-    fleet = Fleet(row.engines, of.max_num_seqs, of.max_num_batched_tokens, of.kv_tokens)
+    fleet = Engines(row.engines, of.max_num_seqs, of.max_num_batched_tokens, of.kv_tokens)
     return splits(model, lengths, fleet, row.transfer, row.sla, direct=direct)
 
 
@@ -158,7 +159,7 @@ def warmed_up(requests: Sequence[Request]) -> tuple[Request, ...]:
     return tuple(replace(r, arrival_s=r.arrival_s + min(r.arrival_s, half_s)) for r in requests)
 
 
-def run_at(task: Task, rate_per_s: float) -> RoleTrace:
+def run_at(task: Task, rate_per_s: float) -> FleetTrace:
     """The replay at a rate of each engine."""
     row = task.row
     course, ground = course_of(row, task.seed, task.small)
@@ -166,10 +167,7 @@ def run_at(task: Task, rate_per_s: float) -> RoleTrace:
     stock = rule_of(task.arm) == STOCK
     sla, policy = (Sla(), "static") if stock else (row.sla, "adaptive")
     plan = parse_policy(policy, sla, engine_of(ground.profile))
-    fleet = RoleFleet(
-        requests, plan, ground, row.engines, row.transfer, steering_of(task), TTFT_MS / 1000
-    )
-    return fleet.run()
+    return Fleet(requests, plan, ground, row.engines, row.transfer, steering_of(task)).run()
 
 
 def measure(task: Task) -> float:
@@ -181,8 +179,7 @@ def measure(task: Task) -> float:
     bound = max(found, key=lambda one: one.per_s) if best else found[prefill_of(task.arm)]
 
     def holds(rate_per_s: float) -> bool:
-        done = run_at(task, rate_per_s).trace
-        return not done.gave_up and fault_of(done, Target(row.sla)) is None
+        return fault_of(run_at(task, rate_per_s).trace, Target(row.sla)) is None
 
     near = max(NEAR * bound.per_s / row.engines, limit / 32)
     return highest(holds, near, limit / 64, MOST * limit, 0.1 if task.small else PRECISION)

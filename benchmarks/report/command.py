@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,16 +50,14 @@ def bench_of(
     args: argparse.Namespace,
     seeds: tuple[int, ...],
     path: Path,
-    modules: Sequence[str],
     rivals: tuple[str, ...] = (),
 ) -> Iterator[Bench]:
     """What parts run on; results are kept in ``path``, of a small run nowhere.
 
     Args:
-        modules: whose functions are run.
         rivals: only these of the named ones; empty: all.
     """
-    kept = None if args.small else KeptRuns(path, modules, again=args.again)
+    kept = None if args.small else KeptRuns(path, again=args.again)
     try:
         with workers(args.workers) as pool:
             yield Bench(pool, seeds, args.small, kept, rivals)

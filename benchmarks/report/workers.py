@@ -43,17 +43,12 @@ class Bench:
         work: Callable[[T], R],
         tasks: Sequence[T],
         what: str,
-        ours: Callable[[T], bool] = lambda task: True,
     ) -> list[R]:
-        """The results of all tasks, in order; a bar on stderr.
-
-        Args:
-            ours: whether a task runs a policy of this project, and so stands on its code.
-        """
+        """The results of all tasks, in order; a bar on stderr."""
         found: dict[int, R] = {}
         waiting: dict[Future[R], int] = {}
         for place, task in enumerate(tasks):
-            known = self.kept and self.kept.get(work, task, ours=ours(task))
+            known = self.kept and self.kept.get(work, task)
             if known:
                 (found[place],) = known
             else:
@@ -72,7 +67,7 @@ class Bench:
                 place = waiting[future]
                 found[place] = future.result()
                 if self.kept:
-                    self.kept.add(work, tasks[place], found[place], ours=ours(tasks[place]))
+                    self.kept.add(work, tasks[place], found[place])
             bar.update()
         bar.close()
         if failed:

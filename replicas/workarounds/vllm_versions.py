@@ -1,6 +1,6 @@
 """Which versions of vLLM were tested, and what to think of one that was not.
 
-``docs/versions.md`` is made from here (``make docs``), by what ``make versions`` shows.
+``docs/versions.md`` has the same table, by what ``make versions`` shows.
 """
 
 import logging

@@ -3,13 +3,10 @@
 import argparse
 import json
 import logging
-import sys
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm import tqdm
 
 from controller.config import Sla
 from controller.errors import ConfigError
@@ -18,6 +15,7 @@ from replicas.profiles.profile_file import load_profile
 from serve_app.tables import console_for, new_table
 from simulator.fleet.days import CONVERSATION, MOST_REPLICAS, PEAK_REPLICAS, Day, find_days
 from simulator.fleet.outcome import SHARE
+from simulator.replay.command import progress
 from simulator.replay.role_arguments import add_link, read_scaled_roles
 from simulator.replay.values import number, seed
 
@@ -92,24 +90,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_link(parser)
     parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="demand, replicas and attainment, of one day"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate, print, draw.
+    """Simulate, print.
 
     Raises:
         ConfigError: naming what is wrong with the arguments or the files.
     """
     days = find_days(args.day, args.workload, args.peak)
-    if args.plot and len(days) > 1:
-        raise ConfigError([f"--plot {args.plot}: is not allowed with {len(days)} days: one"])
-    if args.plot:  # what cannot be written is not found out at the end
-        from simulator.replay.plots import check_path
-
-        check_path(args.plot)
     quiet()
     from simulator.fleet.course import Course, result
     from simulator.fleet.crew import parse_overflow
@@ -141,11 +130,6 @@ def run(args: argparse.Namespace) -> int:
             for spec, outcome in outcomes if overflow else ():
                 group = _group(course, outcome)
                 print(spec, *(f"{key} {value:.4g}" for key, value in group.items()), sep=", ")
-        if args.plot:
-            from simulator.fleet.plots import plot
-
-            plot(course, outcomes, args.plot)
-            print(f"plot: {args.plot}", file=sys.stderr)
     return 0
 
 
@@ -159,12 +143,9 @@ def quiet() -> None:
 
 
 def _outcome(course: "Course", spec: str) -> "Outcome":
-    seconds = int(course.day.seconds)
     text = f"{course.day.name} {spec.partition(':')[0]}"
-    if not sys.stderr.isatty():  # else a bar says so
-        print(f"simulating {text} ...", file=sys.stderr, flush=True)
-    with tqdm(total=seconds, desc=text, unit=" s", leave=False, disable=None) as bar:
-        return course.outcome(spec, lambda passed: bar.update(int(passed)))
+    with progress(text, int(course.day.seconds), "simulating", " s") as tell:
+        return course.outcome(spec, lambda passed: tell(int(passed)))
 
 
 def _group(course: "Course", outcome: "Outcome") -> dict[str, float]:

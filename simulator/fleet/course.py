@@ -66,7 +66,6 @@ class Course:
         self.capacity_per_s = capacity_per_s(workload, ground)
         rates = day.rates.times(self.capacity_per_s)
         self.requests: Requests = draw(rates, workload, ground.seed)
-        self.rates = rates
         self.overflow = overflow and overflow.sized(day.rates.rate_per_s)
         if self.overflow is not None and self.overflow.base is not None:
             least = min(max(bounds["min_replicas"], self.overflow.base), bounds["max_replicas"])

@@ -2,20 +2,22 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, model_validator
 
+from controller.config import Block
 from controller.errors import ConfigError
-from controller.validation import unknown_key
+from controller.validation import parse
 from simulator.fleet import fluid
 from simulator.fleet.state import ABSENT, DRAINING, NOBODY, READY, Engine, Fleet, occupy
+from simulator.virtual.plan import settings_of
 
 BASE, SPOT = 0, 1
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
+class Overflow(Block):
     """A second group of replicas, cheaper and not for keeps, that takes what is above the base.
 
     Args:
@@ -26,42 +28,27 @@ class Overflow:
         notice_s: how long before it is told.
         together: the share of the second group that goes at once; 0: each by itself.
         quantile: share of a day's time for which the first group alone carries the demand.
-
-    Raises:
-        ConfigError: naming the value that is wrong, and what is allowed.
     """
 
-    base: int | None = None
-    price: float = 0.35
-    losses_per_h: float = 0.5
-    notice_s: float = 120.0
-    together: float = 0.0
-    quantile: float | None = None
+    base: NonNegativeInt | None = None
+    price: float = Field(0.35, gt=0, le=1)
+    losses_per_h: NonNegativeFloat = 0.5
+    notice_s: NonNegativeFloat = 120.0
+    together: float = Field(0.0, ge=0, le=1)
+    quantile: float | None = Field(None, ge=0, le=1)
 
-    def __post_init__(self) -> None:
-        problems = [
-            f"overflow: {name}={value:g} is not allowed: {allowed}"
-            for name, value, good, allowed in (
-                ("base", self.base, self.base is None or self.base >= 0, "a whole number from 0"),
-                ("price", self.price, 0 < self.price <= 1, "above 0, at most 1"),
-                ("losses_per_h", self.losses_per_h, 0 <= self.losses_per_h < math.inf, "from 0"),
-                ("notice_s", self.notice_s, 0 <= self.notice_s < math.inf, "from 0"),
-                ("together", self.together, 0 <= self.together <= 1, "from 0 to 1"),
-                ("quantile", self.quantile, 0 <= (self.quantile or 0) <= 1, "from 0 to 1"),
-            )
-            if not good
-        ]
+    @model_validator(mode="after")
+    def _has_a_base(self) -> Self:
         if (self.base is None) == (self.quantile is None):
-            problems.append("overflow: base=N or quantile=SHARE is needed, and not both")
-        if problems:
-            raise ConfigError(problems)
+            raise ValueError("base=N or quantile=SHARE is needed, and not both")
+        return self
 
     def sized(self, demand: Sequence[float]) -> "Overflow":
         """The same with its base, for a day that asks for so many replicas at equal distances."""
         if self.quantile is None:
             return self
         base = math.ceil(float(np.quantile(demand, self.quantile)))
-        return replace(self, base=base, quantile=None)
+        return self.model_copy(update={"base": base, "quantile": None})
 
 
 class Crew:
@@ -257,19 +244,4 @@ def parse_overflow(text: str) -> Overflow:
     Raises:
         ConfigError: naming the key or value that is wrong, and what is allowed.
     """
-    names = [one.name for one in fields(Overflow)]
-    found: dict[str, float] = {}
-    for pair in text.split(","):
-        key, _, value = pair.partition("=")
-        if key not in names:
-            raise ConfigError([unknown_key("overflow", key, names)])
-        if key in found:
-            raise ConfigError([f"overflow: {key} stands there twice"])
-        try:
-            found[key] = float(value)
-        except ValueError:
-            raise ConfigError([f"overflow: {key}={value} is not allowed: a number"]) from None
-    base = found.pop("base", None)
-    if base is not None and not base.is_integer():
-        raise ConfigError([f"overflow: base={base:g} is not allowed: a whole number"])
-    return Overflow(base=None if base is None else int(base), **found)
+    return parse(Overflow, dict(settings_of(f"overflow:{text}")), "overflow")

@@ -1,5 +1,6 @@
 """What a day came to, and the definition of every figure."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,27 +88,18 @@ class Outcome:
     def reversals_per_h(self) -> float:
         return self.reversals / self.hours
 
-    def attainment_over_time(self, window_s: float = WINDOW_S) -> tuple[Floats, Floats]:
-        """Share inside the SLA by time of arrival: the windows' starts; NaN where none came."""
-        arrival_s = self.requests.arrival_s
-        bins = max(int(len(self.targets) * self.tick_s / window_s), 1)
-        at = np.minimum((arrival_s / window_s).astype(np.int64), bins - 1)
-        came = np.bincount(at, minlength=bins)
-        good = np.bincount(at, weights=self.inside, minlength=bins)
-        with np.errstate(invalid="ignore"):
-            share = np.asarray(np.where(came > 0, good / came, np.nan), dtype=np.float64)
-        starts_s = np.arange(bins, dtype=np.float64) * window_s
-        return starts_s, share
-
-    def back_inside_s(self, since_s: float, share: float = SHARE) -> float:
-        """Seconds from ``since_s`` until ``share`` of arrivals is inside for ``QUIET_S`` on end.
+    def back_inside_s(self, since_s: float) -> float:
+        """Seconds from ``since_s`` until ``SHARE`` of arrivals is inside for ``QUIET_S`` on end.
 
         Infinite where that never comes; 0 where it is so from the beginning.
         """
-        start_s, attained = self.attainment_over_time()
-        quiet = int(QUIET_S / WINDOW_S)
-        arrival = np.nan_to_num(attained, nan=1.0)
-        for index in range(int(np.searchsorted(start_s, since_s)), len(arrival) - quiet + 1):
-            if arrival[index : index + quiet].mean() >= share:
-                return float(max(start_s[index] - since_s, 0.0))
-        return float("inf")
+        bins = max(int(len(self.targets) * self.tick_s / WINDOW_S), 1)
+        at = np.minimum((self.requests.arrival_s / WINDOW_S).astype(np.int64), bins - 1)
+        came = np.bincount(at, minlength=bins)
+        good = np.bincount(at, weights=self.inside, minlength=bins)
+        share = np.where(came > 0, good / np.maximum(came, 1), 1.0)
+        quiet, first = int(QUIET_S / WINDOW_S), math.ceil(since_s / WINDOW_S)
+        for window in range(first, bins - quiet + 1):
+            if share[window : window + quiet].mean() >= SHARE:
+                return max(window * WINDOW_S - since_s, 0.0)
+        return math.inf

@@ -4,18 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 from ray.serve.config import AutoscalingConfig
 
 from controller.config import Block
 from controller.errors import ConfigError
 from controller.validation import parse, shown, unknown_key
-from controller.yaml_text import Loader
 from serve_app.config import ray_llm_config
 from serve_app.scaling.reading import PUBLISHED
 from simulator.fleet.days import MOST_REPLICAS
 from simulator.fleet.simulate import Ground
+from simulator.virtual.plan import settings_of
 from simulator.virtual.rivals import of_benches
 
 OURS = "brimful"
@@ -85,10 +84,10 @@ def parse_policy(spec: str, ground: Ground, bounds: Mapping[str, int]) -> Policy
     Raises:
         ConfigError: naming the policy, key or value that is wrong, and what is allowed.
     """
-    name, _, rest = spec.partition(":")
+    name = spec.partition(":")[0]
     if name not in NAMES:
         raise ConfigError([unknown_key("policy", name, list(NAMES))])
-    given = _settings(spec, rest)
+    given = _settings(spec)
     ray: dict[str, Any] = {
         "metrics_interval_s": ground.tick_s,
         "look_back_period_s": 2 * ground.tick_s,
@@ -162,18 +161,10 @@ def check_bounds(ray: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _settings(spec: str, rest: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for pair in filter(None, rest.split(",")):
-        key, equals, text = pair.partition("=")
-        if not (key and equals and text):
-            raise ConfigError([f"policy {spec}: {pair!r} is not allowed: key=value"])
-        try:
-            value = yaml.load(text, Loader)
-        except yaml.YAMLError:
-            value = None
+def _settings(spec: str) -> dict[str, Any]:
+    found = dict(settings_of(spec))
+    for key, value in found.items():
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
         if not numeric and not (key == "predictor" and value in ("constant", "trend")):
-            raise ConfigError([f"policy {spec}: {key}={shown(text)} is not allowed: a number"])
-        found[key] = value
+            raise ConfigError([f"policy {spec}: {key}={shown(value)} is not allowed: a number"])
     return found

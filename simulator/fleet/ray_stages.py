@@ -6,7 +6,7 @@ reads the time from the module ``time``, in whose place a clock is put while it 
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -135,8 +135,3 @@ def _recent(kept: deque[TimeStampedValue], newest: TimeStampedValue, since_s: fl
 
 
 ONGOING: str = RUNNING_REQUESTS_KEY
-
-
-def names(slots: Sequence[int], lives: Mapping[int, int]) -> list[str]:
-    """A replica's name: its slot, and which of those that stood there it is."""
-    return [f"r{slot}.{lives[slot]}" for slot in slots]

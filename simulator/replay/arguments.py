@@ -52,8 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rate",
         type=rate,
         metavar="PER_S",
-        help="requests/s, inf (all at once), own (the workload's own; default) or minutes (its"
-        " own, minute by minute)",
+        help="requests/s, inf (all at once) or own (the workload's own; default)",
     )
     traffic.add_argument(
         "--burstiness",
@@ -74,13 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many (default: all of a JSONL file, else 1000)",
     )
     traffic.add_argument(
-        "--shared-prefix",
-        type=count(),
-        default=0,
-        metavar="TOKENS",
-        help="tokens that all prompts begin with; counts with --prefix-caching",
-    )
-    traffic.add_argument(
         "--max-tokens",
         type=max_tokens,
         default=SPREAD,
@@ -89,13 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " spread (a power of two from 256 to 4096 above its output, at random), a number for all,"
         " exact (its output itself: every policy knows the answer) or context (as much as"
         " max_model_len has room for) (default: %(default)s)",
-    )
-    traffic.add_argument(
-        "--warm-up",
-        type=count(),
-        metavar="N",
-        help="serve N requests of another draw of the same traffic to their end before time and"
-        " figures begin, so that a policy begins with what it learned of them",
     )
     traffic.add_argument("--seed", type=seed, default=0, help="of all that is random")
     accelerator = parser.add_argument_group("accelerator and engine")
@@ -123,12 +108,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--async-scheduling",
         action="store_true",
         help="schedule a step before the output of the last one is back, as vLLM does by default",
-    )
-    accelerator.add_argument(
-        "--charge-own-code",
-        action="store_true",
-        help="let time run for what this project adds to vLLM's scheduler, by its CPU time as"
-        " measured here (static is charged nothing); then no two replays are the same",
     )
     accelerator.add_argument(
         "--speculate",
@@ -299,7 +278,7 @@ def _check_talks(args: Arguments, plans: Sequence[Plan]) -> None:
     found += [
         f"policy {plan.spec}: is not allowed with agents: it goes by all requests' numbers"
         for plan in plans
-        if plan.kind in ("clairvoyant", "request-level")
+        if plan.kind == "request-level"
     ]
     if found:
         raise ConfigError(found)
@@ -323,8 +302,6 @@ def _check_together(args: Arguments) -> None:
         found.append("phases: they say rate and number of requests; leave --rate, --requests out")
     if args.find_capacity and (args.phases or args.rate is not None):
         found.append("find-capacity: the rate is what it searches; leave --rate and --phases out")
-    if args.find_capacity and args.warm_up:
-        found.append("find-capacity: only the later half of a run counts; leave --warm-up out")
     if args.find_capacity and args.sla_itl_ms is None and args.sla_ttft_ms is None:
         found.append("find-capacity: needs an SLA: --sla-itl-ms, --sla-ttft-ms or both")
     if found:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from simulator.replay.engine import Ground, Progress, replay
 from simulator.replay.fluid import fluid_limit_per_s
-from simulator.replay.verdict import Fault, Target, Watch, fault_of
+from simulator.replay.verdict import Target, Watch, fault_of
 from simulator.virtual.plan import Plan
 from simulator.workloads.max_tokens import SPREAD, MaxTokens
 from simulator.workloads.requests import LengthStats, Request, length_stats
@@ -134,7 +134,7 @@ def find_capacity(
 
     def broken(rate_per_s: float) -> Failure | None:
         fault = try_rate(course, plan, ground, target, rate_per_s, progress)
-        return None if fault is None else Failure(rate_per_s, fault.what)
+        return None if fault is None else Failure(rate_per_s, fault)
 
     low, high = limit * LOWEST, limit * course.top
     failure = broken(high)
@@ -168,7 +168,7 @@ def try_rate(
     target: Target,
     rate_per_s: float,
     progress: Progress = lambda finished: None,
-) -> Fault | None:
+) -> str | None:
     """What of the target a policy breaks at this rate; None: it holds."""
     requests = course.requests_at(rate_per_s)
     watch = Watch(requests, target)

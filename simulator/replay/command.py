@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "run"]
 
-WARM_UP_SEED = 1_000_003  # above the seed of what counts: none that anybody gives
 TIMELINE_REQUESTS = 40  # as many as the eye can follow
 
 
@@ -47,9 +46,6 @@ def run(args: Arguments) -> int:
         order.profile,
         disturbances_of(args),
         args.seed,
-        args.shared_prefix,
-        _warm_up(args, order),
-        args.charge_own_code,
         swap=transfer_of(args) if args.swap else None,
     )
     if args.timeline:
@@ -97,23 +93,14 @@ def _requests(args: Arguments, order: Order) -> tuple[Request, ...]:
     )
 
 
-def _warm_up(args: Arguments, order: Order) -> tuple[Request, ...]:
-    """Other requests of the same traffic; of phases, of the first."""
-    if not args.warm_up:
-        return ()
-    workload, rate = order.workload, "own" if order.rate is None else order.rate
-    if order.phases:
-        workload, rate = order.phases[0].workload, order.phases[0].rate_per_s
-    seed = args.seed + WARM_UP_SEED
-    return draw_requests(workload, args.warm_up, rate, args.burstiness, seed, args.max_tokens)
-
-
 @contextmanager
-def progress(plan: "Plan", total: int | None) -> Iterator["Progress"]:
-    """A bar on stderr that counts finished requests; a line where that is no terminal."""
+def progress(
+    what: str, total: int | None, doing: str = "replaying", unit: str = " requests"
+) -> Iterator["Progress"]:
+    """A bar on stderr that counts what is done; a line where that is no terminal."""
     if not sys.stderr.isatty():
-        _say(f"replaying {plan.spec} ...")
-    with tqdm(total=total, desc=plan.spec, unit=" requests", leave=False, disable=None) as bar:
+        _say(f"{doing} {what} ...")
+    with tqdm(total=total, desc=what, unit=unit, leave=False, disable=None) as bar:
         yield bar.update
 
 
@@ -123,7 +110,7 @@ def _replay(
     from simulator.replay.engine import replay
 
     for plan in order.plans:
-        with progress(plan, sum(1 for _ in every(requests))) as tell:
+        with progress(plan.spec, sum(1 for _ in every(requests))) as tell:
             if order.roles is None:
                 trace = replay(requests, plan, ground, progress=tell)
             else:
@@ -138,7 +125,7 @@ def _replay(
 def _fleet(
     requests: tuple[Request, ...], plan: "Plan", ground: "Ground", order: Order, seed: int
 ) -> Trace:
-    from simulator.replay.role_fleet import RoleFleet
+    from simulator.replay.fleet import Fleet
     from simulator.replay.steering import Auto, Fixed
 
     roles = order.roles
@@ -148,7 +135,7 @@ def _fleet(
         steering: Fixed = auto
     else:
         steering = Fixed(roles.engines, roles.prefill, roles.transfer, order.sla, seed)
-    fleet = RoleFleet(requests, plan, ground, roles.engines, roles.transfer, steering)
+    fleet = Fleet(requests, plan, ground, roles.engines, roles.transfer, steering)
     found = fleet.run(drain=True)
     through = sum(way.prefill is not None for way in found.ways)
     _say(
@@ -196,7 +183,7 @@ def _search_one(
     from simulator.replay.capacity import find_capacity
     from simulator.replay.engine import replay
 
-    with progress(plan, None) as tell:
+    with progress(plan.spec, None) as tell:
         found = find_capacity(course, plan, ground, target, tell)
         rate_per_s = found.per_s or (found.failure and found.failure.rate_per_s) or 1.0
         trace = replay(course.requests_at(rate_per_s), plan, ground, progress=tell)

@@ -1,10 +1,13 @@
 """The virtual engine: vLLM's core loop with the production scheduler, time from a profile."""
 
 import gc
-from bisect import bisect_right
+import heapq
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
@@ -13,7 +16,6 @@ from vllm.v1.request import Request as EngineRequest
 from controller.records import EngineState
 from replicas.engine.step_sample import step_sample
 from replicas.profiles.disturbances import DisturbedSteps
-from simulator.replay.schedulers import scheduler_of
 from simulator.virtual.ground import Ground
 from simulator.virtual.ledger import Ledger, ReplayError
 from simulator.virtual.link import VirtualLink
@@ -21,10 +23,9 @@ from simulator.virtual.model_len import max_model_len, tokens_of
 from simulator.virtual.plan import Plan
 from simulator.virtual.request_maker import RequestMaker
 from simulator.virtual.rivals import of_benches
-from simulator.virtual.scheduler import VirtualClock, make_scheduler
+from simulator.virtual.scheduler import VirtualClock, VirtualScheduler, make_scheduler
 from simulator.virtual.swap import SwapConnector, sooner
-from simulator.virtual.trace import Gap, Step, Trace, make_gaps
-from simulator.virtual.watch import Watch
+from simulator.virtual.trace import Gap, Outcome, Stay, Step, Trace, make_gaps
 from simulator.workloads.requests import Request, every, follow_up
 
 __all__ = ["GiveUp", "Ground", "Progress", "ReplayError", "replay"]
@@ -33,6 +34,8 @@ __all__ = ["GiveUp", "Ground", "Progress", "ReplayError", "replay"]
 # vLLM's step is empty, its next one is not.
 MOST_EMPTY_STEPS = 10
 REQUEST_LEVEL = "benchmarks.baselines.request_level:replay_request_level"
+RESERVED = "benchmarks.baselines.reserved:ReservedScheduler"
+RIVAL = "benchmarks.baselines.rival_scheduler:RivalScheduler"
 AHEAD = 1  # steps that asynchronous scheduling schedules before the outputs of the last are back
 
 GiveUp = Callable[[float, Sequence[float], Sequence[Gap]], bool]
@@ -65,21 +68,74 @@ def replay(
         request_level = of_benches(REQUEST_LEVEL, plan.name)
         trace: Trace = request_level(requests, plan, ground.profile, drain=drain)
         return trace
-    warm_up = ground.warm_up if plan.kind == "scheduler" else ()
-    engine = Engine((*warm_up, *requests), requests, plan, ground)
+    engine, coming = Engine(requests, plan, ground), Coming(requests)
+    ledger, gave_up, told = engine.ledger, False, 0
+    with uncollected():
+        while coming or engine.has_requests:
+            while coming.next_s <= engine.next_s:
+                number, request = coming.pop()
+                engine.send(number, request, request.arrival_s)
+            if engine.begin_turn():
+                progress(ledger.finished - told)
+                told = ledger.finished
+                gave_up = give_up(engine.now_s, engine.waiting_since_s(), ledger.gaps)
+            if gave_up or not (drain or coming):
+                break
+            engine.end_turn()
+            coming.take(engine.followers)
+    progress(ledger.finished - told)
+    outcomes, stays = engine.close(engine.now_s)
+    return Trace(
+        tuple(outcomes.values()),
+        tuple(engine.steps),
+        make_gaps(ledger.gaps),
+        stays,
+        engine.kv_tokens,
+        engine.now_s,
+        gave_up,
+    )
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection, a third of a replay's time; reference counts free requests."""
     collecting = gc.isenabled()
-    gc.disable()  # a third of the time otherwise; reference counts free the requests
+    gc.disable()
     try:
-        if warm_up:
-            engine.warm_up(warm_up)
-        return engine.run(requests, drain, give_up, progress)
+        yield
     finally:
         if collecting:
             gc.enable()
 
 
+class Coming:
+    """Requests that have not come yet, by arrival; of equals who is known longer comes first."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._known, self._came = count(), count()
+        self._heap = [(request.arrival_s, next(self._known), request) for request in requests]
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_s(self) -> float:
+        """When the next one comes; infinite where none does."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def pop(self) -> tuple[int, Request]:
+        """The next one, numbered in the order in which they come."""
+        return next(self._came), heapq.heappop(self._heap)[2]
+
+    def take(self, more: list[Request]) -> None:
+        """These come too; the list is emptied."""
+        for request in more:
+            heapq.heappush(self._heap, (request.arrival_s, next(self._known), request))
+        more.clear()
+
+
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class Flight:
     """A step that is scheduled and whose output is not back.
 
     Args:
@@ -95,21 +151,21 @@ class _Flight:
 
 
 class Engine:
-    """Serves one sequence of requests after the other.
-
-    Two clocks: the scheduler's, which only runs on, and that of the trace, which begins at 0 with
-    each sequence.
+    """One engine, which is sent requests while it runs; a request's id is its number.
 
     Args:
-        all_requests: of all sequences, for what the engine is started with.
-        counted: what the clairvoyant knows.
+        all_requests: those that may come, for what the engine is started with.
         connector: by which KV goes from engine to engine; None: it does not.
+
+    Attributes:
+        followers: requests that follow answers which have ended here, since it was last emptied.
+        steps: all that computed something.
+        kv_tokens: size of KV memory.
     """
 
     def __init__(
         self,
         all_requests: Sequence[Request],
-        counted: Sequence[Request],
         plan: Plan,
         ground: Ground,
         connector: type[Any] | None = None,
@@ -117,19 +173,15 @@ class Engine:
         self._times = DisturbedSteps(ground.profile, ground.disturbances, ground.disturbance_seed)
         self._launch = ground.profile.launch
         self._clock = VirtualClock()
-        self._charged_ns = 0
         block_size = plan.engine.block_size
-        self._kv_tokens = ground.profile.kv_tokens // block_size * block_size
-        self._context = max_model_len(all_requests, plan.engine, self._kv_tokens)
-        self._make_request = RequestMaker(
-            plan, self._context, ground.shared_prefix_tokens, ground.classes
-        )
-        cls, own = scheduler_of(plan, ground, counted)
-        self._watch: Watch | None = own.get("watch")
+        self.kv_tokens = ground.profile.kv_tokens // block_size * block_size
+        self._context = max_model_len(all_requests, plan.engine, self.kv_tokens)
+        self._make_request = RequestMaker(plan, self._context, ground.classes)
+        cls, own = _scheduler_of(plan, ground)
         self._scheduler = make_scheduler(
             cls,
             plan,
-            kv_tokens=self._kv_tokens,
+            kv_tokens=self.kv_tokens,
             max_model_len=self._context,
             by_priority=any(r.priority for r in every(all_requests)),
             classes=ground.classes,
@@ -144,95 +196,70 @@ class Engine:
             self._scheduler.connector.pays = sooner(ground.swap, ground.profile)
         self._link = VirtualLink(self._scheduler, plan.batching)
         self._most_flights = 1 + (AHEAD if plan.engine.async_scheduling else 0)
-        self._flights: deque[_Flight] = deque()
+        self._flights: deque[Flight] = deque()
         self._free_s = 0.0  # when the last step that is scheduled ends
         self._empty_steps = 0
-        self._take(())
-
-    def _take(self, requests: Sequence[Request]) -> None:
-        self._requests = requests if isinstance(requests, list) else list(requests)
-        self._arrived = 0
-        self._ledger = Ledger(requests)
-        self._steps: list[Step] = []
-        self._origin_s = self._clock.now_s
+        self._sent: deque[tuple[int, Request]] = deque()  # to be let in before the next step
+        self.ledger = Ledger()
+        self.steps: list[Step] = []
+        self.followers: list[Request] = []
 
     @property
-    def _now_s(self) -> float:
-        return self._clock.now_s - self._origin_s
+    def now_s(self) -> float:
+        return self._clock.now_s
 
-    def warm_up(self, requests: Sequence[Request]) -> None:
-        """Serve these to their end, and forget them."""
-        self._take(requests)
-        self._serve(True, lambda now_s, arrivals_s, gaps: False, lambda finished: None)
-        while self._flights:
+    @property
+    def has_requests(self) -> bool:
+        """Whether a request is here that is not answered."""
+        return bool(self.ledger or self._sent)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do but to exchange."""
+        return not (self.has_requests or self._flights)
+
+    @property
+    def next_s(self) -> float:
+        """When it does something next: while it has no request, its next exchange."""
+        return max(self._clock.now_s, self._link.due_s) if self.idle else self._clock.now_s
+
+    def waiting_since_s(self) -> list[float]:
+        """When those came that wait."""
+        return [request.arrival_time for request in self._scheduler.waiting]
+
+    def send(self, number: int, request: Request, now_s: float) -> None:
+        """One more request, which comes now."""
+        if self.idle:
+            self._clock.now_s = max(self._clock.now_s, now_s)
+        self._sent.append((number, request))
+
+    def begin_turn(self) -> bool:
+        """Let requests in, and exchange if it is time; says whether it was."""
+        self._clock.now_s = self.next_s
+        self._let_in()
+        return self._link.tick(self._clock.now_s)
+
+    def end_turn(self) -> None:
+        """One iteration of EngineCore's loop, where there is anything to iterate for."""
+        if self.ledger or self._flights:
             self._iterate()
 
-    def run(
-        self, requests: Sequence[Request], drain: bool, give_up: GiveUp, progress: Progress
-    ) -> Trace:
-        """Serve these, and tell what happened."""
-        self._take(requests)
-        gave_up = self._serve(drain, give_up, progress)
-        outcomes, stays = self._ledger.close(self._now_s, self._scheduler.computed())
-        return Trace(
-            outcomes[: self._arrived],  # those that had not arrived are no part of it
-            tuple(self._steps),
-            make_gaps(self._ledger.gaps),
-            stays,
-            self._kv_tokens,
-            self._now_s,
-            gave_up,
-        )
-
-    def _serve(self, drain: bool, give_up: GiveUp, progress: Progress) -> bool:
-        """Says whether it was given up."""
-        clock, requests, ledger = self._clock, self._requests, self._ledger
-        gave_up, told = False, 0
-        while ledger or self._arrived < len(requests):
-            self._let_in()
-            if self._link.tick(clock.now_s):
-                self._charge()
-                progress(ledger.finished - told)
-                told = ledger.finished
-                waiting = [r.arrival_time - self._origin_s for r in self._scheduler.waiting]
-                gave_up = give_up(self._now_s, waiting, ledger.gaps)
-            if gave_up or (not drain and self._arrived == len(requests)):
-                break
-            if ledger or self._flights:
-                self._iterate()
-            elif self._arrived < len(requests):
-                arrival_s = self._origin_s + requests[self._arrived].arrival_s
-                clock.now_s = min(arrival_s, self._link.due_s)
-        progress(ledger.finished - told)
-        return gave_up
+    def close(self, end_s: float) -> tuple[dict[int, Outcome], tuple[Stay, ...]]:
+        """What became of each request until then; who came last may not have been let in yet."""
+        self._let_in()
+        return self.ledger.close(end_s, self._scheduler.computed())
 
     def _let_in(self) -> None:
-        while self._arrived < len(self._requests):
-            number, request = self._arrived, self._requests[self._arrived]
-            arrival_s = self._origin_s + request.arrival_s
-            if arrival_s > self._clock.now_s:
-                return
-            self._arrived += 1
+        while self._sent:
+            number, request = self._sent.popleft()
             if tokens_of(request) <= self._context:
-                self._ledger.come(number, request)
-                self._scheduler.add_request(self._made(number, request, arrival_s))
+                self.ledger.come(number, request)
+                self._scheduler.add_request(self._made(number, request))
             else:
-                self._refused(request)
+                self.ledger.refuse(number, request)
 
-    def _refused(self, request: Request) -> None:
-        """A request does not fit: its conversation ends."""
-
-    def _ended(self, request: Request, now_s: float) -> None:
-        """An answer has ended: what follows comes when its pause is over."""
-        if (after := follow_up(request, now_s)) is not None:
-            place = bisect_right(
-                self._requests, after.arrival_s, self._arrived, key=lambda r: r.arrival_s
-            )
-            self._requests.insert(place, after)
-            self._ledger.expect(after, place)
-
-    def _made(self, number: int, request: Request, arrival_s: float) -> EngineRequest:
-        return self._make_request(number, request, arrival_s)
+    def _made(self, number: int, request: Request) -> EngineRequest:
+        return self._make_request(number, request, request.arrival_s)
 
     def _iterate(self) -> None:
         """What EngineCore does in one iteration of its loop.
@@ -249,21 +276,19 @@ class Engine:
                 return
         self._land(self._flights.popleft())
 
-    def _schedule(self) -> _Flight:
-        scheduler, ledger = self._scheduler, self._ledger
+    def _schedule(self) -> Flight:
+        scheduler, ledger = self._scheduler, self.ledger
         scheduled = scheduler.schedule()
-        self._charge()
         begin_s = max(self._clock.now_s, self._free_s)
         self._begun(begin_s)
-        start_s = begin_s - self._origin_s
         for req_id in scheduler.take_preempted():
-            ledger.preempt(req_id, start_s)
-        ledger.enter_batch([new.req_id for new in scheduled.scheduled_new_reqs], start_s)
-        ledger.enter_batch(scheduled.scheduled_cached_reqs.resumed_req_ids, start_s)
+            ledger.preempt(req_id, begin_s)
+        ledger.enter_batch([new.req_id for new in scheduled.scheduled_new_reqs], begin_s)
+        ledger.enter_batch(scheduled.scheduled_cached_reqs.resumed_req_ids, begin_s)
         state = scheduler.state()
         self._check(scheduled.total_num_scheduled_tokens, state)
         if not scheduled.total_num_scheduled_tokens:
-            return _Flight(scheduled, frozenset(), begin_s, None)
+            return Flight(scheduled, frozenset(), begin_s, None)
         sample, _ = step_sample(scheduled, 0.0)
         features = sample.features
         duration_s = self._times.step_s(
@@ -281,7 +306,7 @@ class Engine:
             self._clock.now_s, self._free_s = launched_s, max(self._free_s, launched_s)
         model = self._link.model
         step = Step(
-            self._free_s - self._origin_s,
+            self._free_s,
             duration_s,
             sample.decodes,
             sample.prefill_tokens,
@@ -295,7 +320,7 @@ class Engine:
             sample.prefill_context,
             self._link.capacity_per_s,
         )
-        return _Flight(scheduled, scheduler.chunks(scheduled), self._free_s, step)
+        return Flight(scheduled, scheduler.chunks(scheduled), self._free_s, step)
 
     def _swapped_s(self) -> float:
         """What the KV takes that comes back before this step, seconds."""
@@ -309,28 +334,33 @@ class Engine:
     def _begun(self, begin_s: float) -> None:
         """A step begins."""
 
-    def _land(self, flight: _Flight) -> None:
-        self._clock.now_s = max(self._clock.now_s, flight.end_s)
-        now_s, ledger, scheduler = self._now_s, self._ledger, self._scheduler
+    def _land(self, flight: Flight) -> None:
+        self._clock.now_s = now_s = max(self._clock.now_s, flight.end_s)
+        ledger, scheduler = self.ledger, self._scheduler
         if flight.step is not None:
-            self._steps.append(flight.step)
+            self.steps.append(flight.step)
         for output in scheduler.finish_step(flight.scheduled, flight.chunks, ledger.remaining):
             ends = output.finish_reason is not None
-            ledger.token(output.request_id, len(output.new_token_ids), ends, now_s)
-            if ends:
-                self._ended(self._requests[int(output.request_id)], now_s)
-        self._charge()
-
-    def _charge(self) -> None:
-        """Let the clock run for the own code since this was last asked, where it is charged."""
-        if self._watch is not None:
-            own_ns = self._watch.own_ns
-            self._clock.now_s += (own_ns - self._charged_ns) * 1e-9
-            self._charged_ns = own_ns
+            request = ledger.token(output.request_id, len(output.new_token_ids), ends, now_s)
+            if ends and (after := follow_up(request, now_s)) is not None:
+                self.followers.append(after)
 
     def _check(self, tokens: int, state: EngineState) -> None:
         self._empty_steps = 0 if tokens else self._empty_steps + 1
         if self._empty_steps > MOST_EMPTY_STEPS:
-            raise ReplayError(f"{len(self._ledger)} requests are here and none is scheduled")
-        if state.kv_used_tokens > self._kv_tokens:
-            raise ReplayError(f"{state.kv_used_tokens} KV tokens used of {self._kv_tokens}")
+            raise ReplayError(f"{len(self.ledger)} requests are here and none is scheduled")
+        if state.kv_used_tokens > self.kv_tokens:
+            raise ReplayError(f"{state.kv_used_tokens} KV tokens used of {self.kv_tokens}")
+
+
+def _scheduler_of(plan: Plan, ground: Ground) -> tuple[type[VirtualScheduler], dict[str, Any]]:
+    """The class that runs a plan, and its own arguments but for the clock."""
+    own: dict[str, Any] = {"speculation": plan.speculation}
+    if plan.kind == "reserved":
+        return of_benches(RESERVED, plan.name), own
+    if plan.rival is not None:
+        return of_benches(RIVAL, plan.name), own | {
+            "options": plan.rival,
+            "profile": ground.profile,
+        }
+    return VirtualScheduler, own

@@ -34,17 +34,6 @@ def figure(rows: int, path: Path) -> tuple[Any, Any]:
     return drawn, axes
 
 
-def check_path(path: Path) -> None:
-    """Whether a figure can be written there, before what it shows takes its time.
-
-    Raises:
-        ConfigError: matplotlib is not installed, the folder is not there, or it is no such file.
-    """
-    figure(1, path)
-    if not path.parent.is_dir():
-        raise ConfigError([f"{path}: cannot be written: {path.parent} is not a folder"])
-
-
 def save(drawn: Any, path: Path) -> None:
     """Write a figure.
 

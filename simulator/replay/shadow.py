@@ -71,16 +71,15 @@ def run(args: argparse.Namespace) -> int:
         long_prefill_token_threshold=engine.long_prompt_tokens,
         enable_prefix_caching=any(r.prefix for r in requests),
     )
-    itl_s = batching.sla.itl_s
     off = batching.model_copy(update={"policy": "static", "enforce": False})
     on = batching.model_copy(update={"enforce": True})
     plans = [
-        Plan("vLLM's own", "scheduler", off, options, itl_s),
-        Plan(on.policy, "scheduler", on, options, itl_s),
+        Plan("vLLM's own", "scheduler", off, options),
+        Plan(on.policy, "scheduler", on, options),
     ]
     summaries = []
     for plan in plans:
-        with progress(plan, len(requests)) as tell:
+        with progress(plan.spec, len(requests)) as tell:
             trace = replay(requests, plan, Ground(profile), progress=tell)
         summaries.append(summarise(plan.spec, trace, batching.sla))
     if args.json:

@@ -1,13 +1,92 @@
 """The table of ``brimful replay``."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from controller.config import Sla
 from serve_app.tables import console_for, new_table
-from simulator.replay.measure import COLD_S, Spread, Summary
+from simulator.replay.measure import COLD_S, Summary
 
-Column = tuple[str, Callable[[Summary], str]]
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What decides which columns there are.
+
+    Args:
+        wide: all of them, however wide; else what fits 80 characters.
+        searched: capacities were.
+        stalled: somebody's tokens stalled, and no capacity was searched.
+        unfinished: somebody left requests unfinished.
+    """
+
+    sla: Sla
+    wide: bool
+    searched: bool
+    stalled: bool
+    unfinished: bool
+
+    @property
+    def with_sla(self) -> bool:
+        return self.sla.itl_ms is not None or self.sla.ttft_ms is not None
+
+    @property
+    def with_itl(self) -> bool:
+        return self.sla.itl_ms is not None
+
+
+# Header, whether it is there, and what stands under it for a policy.
+COLUMNS: tuple[tuple[str, Callable[[View], bool], Callable[[Summary], str]], ...] = (
+    ("capacity\n/s", lambda v: v.searched, lambda s: _number(s.capacity_per_s, 2)),
+    ("finished", lambda v: v.wide, lambda s: f"{s.finished}/{s.requests}"),
+    (
+        "un-\nfinished",
+        lambda v: v.unfinished and not v.wide,
+        lambda s: str(s.requests - s.finished),
+    ),
+    ("tokens\n/s", lambda v: True, lambda s: _number(s.output_tokens_per_s, 0)),
+    (
+        "running\nmean",
+        lambda v: v.wide or not (v.searched or v.stalled),
+        lambda s: _number(s.mean_running, 1),
+    ),
+    ("pre-\nempted", lambda v: True, lambda s: str(s.preemptions)),
+    ("KV\npeak", lambda v: v.wide, lambda s: _percent(s.kv_peak_frac)),
+    ("ITL ms\np50", lambda v: v.wide, lambda s: _number(s.itl_ms.p50, 1)),
+    ("ITL ms\np99", lambda v: True, lambda s: _number(s.itl_ms.p99, 1)),
+    ("ITL ms\np99.9", lambda v: v.wide, lambda s: _number(s.itl_ms.p99_9, 1)),
+    ("longest\ngap s", lambda v: v.wide, lambda s: _number(_seconds(s.longest_gap_ms), 2)),
+    ("stalls", lambda v: v.wide or v.stalled, lambda s: _number(s.stalls, 0)),
+    ("TPOT ms\np99", lambda v: v.wide, lambda s: _number(s.tpot_ms.p99, 1)),
+    ("TTFT ms\np50", lambda v: v.wide, lambda s: _number(s.ttft_ms.p50, 1)),
+    ("TTFT ms\np99", lambda v: True, lambda s: _number(s.ttft_ms.p99, 1)),
+    (
+        "E2E s\nmean / p99",
+        lambda v: v.wide,
+        lambda s: _pair(_number, _seconds(s.e2e_ms.mean), _seconds(s.e2e_ms.p99), 1),
+    ),
+    (
+        "delay ms\np50 / p90",
+        lambda v: v.wide,
+        lambda s: _pair(_number, s.scheduling_delay_ms.p50, s.scheduling_delay_ms.p90, 0),
+    ),
+    (
+        f"late gaps\nto {COLD_S:g} s / after",
+        lambda v: v.wide and v.with_itl,
+        lambda s: _pair(_percent, s.late_share_cold, s.late_share_after, 2),
+    ),
+    ("requests\nin SLA", lambda v: v.with_sla, lambda s: _percent(s.sla_attainment)),
+    (
+        "J s",
+        lambda v: v.with_itl and (v.wide or not v.searched),
+        lambda s: _number(s.j, 2 if (s.j or 0.0) < 100 else 0),
+    ),
+    ("goodput\n/s", lambda v: v.wide and v.with_sla, lambda s: _number(s.goodput_per_s, 2)),
+    (
+        "model\nerror",
+        lambda v: v.wide,
+        lambda s: "-" if s.step_model_mape is None else f"{s.step_model_mape:.2f}%",
+    ),
+)
 
 
 def print_table(summaries: Sequence[Summary], sla: Sla, *, wide: bool) -> None:
@@ -16,77 +95,18 @@ def print_table(summaries: Sequence[Summary], sla: Sla, *, wide: bool) -> None:
     Args:
         wide: all columns, however wide; else what fits 80 characters.
     """
-    columns = list(_columns(summaries, sla, wide))
+    searched = any(s.capacity_per_s is not None for s in summaries)
+    stalled = any(s.stalls for s in summaries) and not searched
+    unfinished = any(s.finished < s.requests for s in summaries)
+    view = View(sla, wide, searched, stalled, unfinished)
+    columns = [(header, cell) for header, shown, cell in COLUMNS if shown(view)]
     table = new_table(("policy",), [header for header, _ in columns])
-    if sla.itl_ms is not None or sla.ttft_ms is not None:
+    if view.with_sla:
         table.title = _title(sla)
         table.caption = _counted(sla)
     for summary in summaries:
         table.add_row(summary.policy, *(cell(summary) for _, cell in columns))
     console_for(table, wide=wide).print(table)
-
-
-def _columns(summaries: Sequence[Summary], sla: Sla, wide: bool) -> Iterator[Column]:
-    """The headers, and what stands under each for a policy."""
-    with_sla = sla.itl_ms is not None or sla.ttft_ms is not None
-    searched = any(s.capacity_per_s is not None for s in summaries)
-    stalled = any(s.stalls for s in summaries) and not searched
-    if searched:
-        yield "capacity\n/s", lambda s: _number(s.capacity_per_s, 2)
-    if wide:
-        yield "finished", lambda s: f"{s.finished}/{s.requests}"
-    elif any(s.finished < s.requests for s in summaries):
-        yield "un-\nfinished", lambda s: str(s.requests - s.finished)
-    yield "tokens\n/s", lambda s: _number(s.output_tokens_per_s, 0)
-    if wide or not (searched or stalled):
-        yield "running\nmean", lambda s: _number(s.mean_running, 1)
-    yield "pre-\nempted", lambda s: str(s.preemptions)
-    if wide:
-        yield "KV\npeak", lambda s: _percent(s.kv_peak_frac)
-        yield "ITL ms\np50", lambda s: _number(s.itl_ms.p50, 1)
-    yield "ITL ms\np99", lambda s: _number(s.itl_ms.p99, 1)
-    if wide:
-        yield "ITL ms\np99.9", lambda s: _number(s.itl_ms.p99_9, 1)
-        yield "longest\ngap s", _longest_gap
-    if wide or stalled:
-        yield "stalls", lambda s: _number(s.stalls, 0)
-    if wide:
-        yield "TPOT ms\np99", lambda s: _number(s.tpot_ms.p99, 1)
-        yield "TTFT ms\np50", lambda s: _number(s.ttft_ms.p50, 1)
-    yield "TTFT ms\np99", lambda s: _number(s.ttft_ms.p99, 1)
-    if wide:
-        yield "E2E s\nmean / p99", _e2e
-        yield "delay ms\np50 / p90", lambda s: _pair(s.scheduling_delay_ms, "p90", 0)
-        if sla.itl_ms is not None:
-            yield f"late gaps\nto {COLD_S:g} s / after", _late_gaps
-    if with_sla:
-        yield "requests\nin SLA", lambda s: _percent(s.sla_attainment)
-    if sla.itl_ms is not None and (wide or not searched):
-        yield "J s", lambda s: _number(s.j, 2 if (s.j or 0.0) < 100 else 0)
-    if wide and with_sla:
-        yield "goodput\n/s", lambda s: _number(s.goodput_per_s, 2)
-    if wide:
-        yield "model\nerror", _model_error
-
-
-def _e2e(summary: Summary) -> str:
-    mean, p99 = (
-        None if ms is None else ms / 1000 for ms in (summary.e2e_ms.mean, summary.e2e_ms.p99)
-    )
-    return f"{_number(mean, 1)} / {_number(p99, 1)}"
-
-
-def _late_gaps(summary: Summary) -> str:
-    return f"{_percent(summary.late_share_cold, 2)} / {_percent(summary.late_share_after, 2)}"
-
-
-def _longest_gap(summary: Summary) -> str:
-    ms = summary.longest_gap_ms
-    return _number(None if ms is None else ms / 1000, 2)
-
-
-def _model_error(summary: Summary) -> str:
-    return "-" if summary.step_model_mape is None else f"{summary.step_model_mape:.2f}%"
 
 
 def _title(sla: Sla) -> str:
@@ -116,5 +136,11 @@ def _percent(frac: float | None, digits: int = 1) -> str:
     return "-" if frac is None else f"{frac:.{digits}%}"
 
 
-def _pair(spread: Spread, upper: Literal["p90", "p99"] = "p99", digits: int = 1) -> str:
-    return f"{_number(spread.p50, digits)} / {_number(getattr(spread, upper), digits)}"
+def _pair(
+    shown: Callable[[float | None, int], str], one: float | None, other: float | None, digits: int
+) -> str:
+    return f"{shown(one, digits)} / {shown(other, digits)}"
+
+
+def _seconds(ms: float | None) -> float | None:
+    return None if ms is None else ms / 1000

@@ -20,12 +20,10 @@ def rate(text: str) -> Rate:
     """Requests/s, or whose they are."""
     if text == "own":
         return "own"
-    if text == "minutes":
-        return "minutes"
     per_s = float(text)
     if not (LEAST_RATE <= per_s <= MOST_RATE or per_s == math.inf):
         raise ArgumentTypeError(
-            f"{text} is not allowed: {LEAST_RATE:g} to {MOST_RATE:,.0f}, inf, own or minutes"
+            f"{text} is not allowed: {LEAST_RATE:g} to {MOST_RATE:,.0f}, inf or own"
         )
     return per_s
 

@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -16,13 +15,6 @@ HOPELESS = 10  # times what is allowed, of the delay or of the late tokens: ther
 QUEUED_FRAC = 0.25  # of those that came: with fewer in it a queue says nothing of the median
 SLACK_S = 1.0  # of the middle of a run: it ends with the step that the last arrival falls into
 
-Criterion = Literal[
-    "time between tokens",
-    "time to first token",
-    "scheduling delay",
-    "prompts left",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -32,7 +24,6 @@ class Target:
         sla: time between tokens at a percentile; time to first token at the same, where set.
         max_median_delay_s: median scheduling delay; not looked at where ``sla.ttft_ms`` is set.
         mean_itl: the mean time between tokens is to be within the SLA, not a percentile of it.
-        max_p90_delay_s: 90th percentile of the delay beside its median; None: not looked at.
         max_left_s: on average over the second half no more prompt tokens may be left to compute
             than come in so long, and the longest prompt has; None: not looked at, nor where
             ``sla.ttft_ms`` is set. A median of the delay does not see a few long prompts that are
@@ -42,7 +33,6 @@ class Target:
     sla: Sla
     max_median_delay_s: float = 2.0
     mean_itl: bool = False
-    max_p90_delay_s: float | None = None
     max_left_s: float | None = None
 
     @property
@@ -52,20 +42,10 @@ class Target:
         return self.max_median_delay_s if ttft_ms is None else ttft_ms / 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What a run broke first.
+def fault_of(trace: Trace, target: Target) -> str | None:
+    """What the second half of a replay that stopped at its last arrival broke first; None: nothing.
 
-    Args:
-        what: in words, with the figure and what is allowed.
-    """
-
-    criterion: Criterion
-    what: str
-
-
-def fault_of(trace: Trace, target: Target) -> Fault | None:
-    """What the second half of a replay that stopped at its last arrival broke; None: nothing.
+    In words, with the figure and what is allowed.
 
     The first half fills the engine. A request that still waits at the end counts with the time it
     has waited so far.
@@ -84,13 +64,11 @@ def fault_of(trace: Trace, target: Target) -> Fault | None:
     delays = np.array([_wait_s(o.scheduled_s, o.request.arrival_s, trace.end_s) for o in late])
     if found := _beyond("scheduling delay", delays, 50, target.max_median_delay_s):
         return found
-    p90_s, left_s = target.max_p90_delay_s, target.max_left_s
-    if p90_s is not None and (found := _beyond("scheduling delay", delays, 90, p90_s)):
-        return found
+    left_s = target.max_left_s
     return None if left_s is None else _left(trace, half_s, left_s)
 
 
-def _left(trace: Trace, half_s: float, max_left_s: float) -> Fault | None:
+def _left(trace: Trace, half_s: float, max_left_s: float) -> str | None:
     """Whether too many of the prompt tokens that came are left, on average over the second half.
 
     A prompt's tokens are taken to be computed evenly between its start and its first token.
@@ -104,8 +82,7 @@ def _left(trace: Trace, half_s: float, max_left_s: float) -> Fault | None:
     allowed = max_left_s * sum(tokens) / came_s + max(tokens)
     if left <= allowed * TOLERANCE:
         return None
-    what = f"{left:.0f} prompt tokens left to compute on average, allowed {allowed:.0f}"
-    return Fault("prompts left", what)
+    return f"{left:.0f} prompt tokens left to compute on average, allowed {allowed:.0f}"
 
 
 def _left_token_s(outcome: Outcome, begin_s: float, end_s: float) -> float:
@@ -125,15 +102,15 @@ def _left_token_s(outcome: Outcome, begin_s: float, end_s: float) -> float:
 
 
 def _beyond(
-    criterion: Criterion, times_s: Floats, percentile: float | None, limit_s: float
-) -> Fault | None:
+    criterion: str, times_s: Floats, percentile: float | None, limit_s: float
+) -> str | None:
     if not len(times_s):
         return None
     found_s = float(times_s.mean() if percentile is None else np.percentile(times_s, percentile))
     if found_s <= limit_s * TOLERANCE:
         return None
     name = "mean" if percentile is None else f"p{percentile:g}"
-    return Fault(criterion, f"{name} {criterion} {_time(found_s)}, allowed {_time(limit_s)}")
+    return f"{name} {criterion} {_time(found_s)}, allowed {_time(limit_s)}"
 
 
 def _time(time_s: float) -> str:
@@ -159,7 +136,7 @@ class Watch:
     """
 
     def __init__(self, requests: Sequence[Request], target: Target) -> None:
-        self.fault: Fault | None = None
+        self.fault: str | None = None
         self._target = target
         first_s, last_s = requests[0].arrival_s, requests[-1].arrival_s
         self._half_s = (first_s + last_s) / 2
@@ -181,8 +158,7 @@ class Watch:
         any_order = self._target.max_left_s is not None and sla.ttft_ms is None
         few = any_order and self._are_few(arrivals_s, now_s)
         if arrivals_s and not few and now_s - sorted(arrivals_s)[len(arrivals_s) // 2] > wait_s:
-            waits: Criterion = "time to first token" if sla.ttft_ms else "scheduling delay"
-            self.fault = Fault(waits, f"half of the queue has waited for {_time(wait_s)}")
+            self.fault = f"half of the queue has waited for {_time(wait_s)}"
         elif self._itl_s is not None:
             self._count(gaps, self._itl_s * TOLERANCE)
             allowed = 1 - sla.percentile / 100
@@ -190,10 +166,8 @@ class Watch:
             hopeless = self._late > HOPELESS * allowed * self._seen
             if certain or (hopeless and now_s > self._judged_s):
                 share = self._late / self._seen
-                self.fault = Fault(
-                    "time between tokens",
-                    f"{share:.1%} of the times between tokens above {_time(self._itl_s)}",
-                )
+                above = f"above {_time(self._itl_s)}"
+                self.fault = f"{share:.1%} of the times between tokens {above}"
         return self.fault is not None
 
     def _are_few(self, waiting_s: Sequence[float], now_s: float) -> bool:

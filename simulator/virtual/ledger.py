@@ -1,6 +1,6 @@
 """The replay's token ledger: which requests came, which run, what each was sent and when."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from controller.errors import BrimfulError
@@ -45,8 +45,8 @@ class Ledger:
         finished: how many were served to their end.
     """
 
-    def __init__(self, requests: Sequence[Request]) -> None:
-        self._outcomes = [Outcome(request, refused=True) for request in requests]
+    def __init__(self) -> None:
+        self._outcomes: dict[int, Outcome] = {}
         self._accounts: dict[str, _Account] = {}
         self._stays: list[Stay] = []
         self.gaps: list[Gap] = []
@@ -60,15 +60,9 @@ class Ledger:
         """Whether a request came in and is not finished."""
         return req_id in self._accounts
 
-    def answered(self) -> set[int]:
-        """Numbers of the requests that were sent a token."""
-        ended = {n for n, one in enumerate(self._outcomes) if not one.refused}
-        return ended | {one.number for one in self._accounts.values() if one.tokens}
-
-    def expect(self, request: Request, number: int | None = None) -> None:
-        """One more request than it was made with; None: after all others."""
-        place = len(self._outcomes) if number is None else number
-        self._outcomes.insert(place, Outcome(request, refused=True))
+    def refuse(self, number: int, request: Request) -> None:
+        """A request that can never fit was not let in."""
+        self._outcomes[number] = Outcome(request, refused=True)
 
     def come(self, number: int, request: Request) -> None:
         """A request was let in."""
@@ -93,8 +87,8 @@ class Ledger:
         account = self._accounts[req_id]
         return account.request.output_tokens - account.tokens
 
-    def token(self, req_id: str, tokens: int, ends: bool, now_s: float) -> None:
-        """A request was sent ``tokens`` more.
+    def token(self, req_id: str, tokens: int, ends: bool, now_s: float) -> Request:
+        """A request, which was sent ``tokens`` more.
 
         Raises:
             ReplayError: it ended with more or fewer tokens than it asked for.
@@ -108,6 +102,7 @@ class Ledger:
         account.last_token_s = now_s
         if ends:
             self._finish(req_id, account, now_s)
+        return account.request
 
     def _finish(self, req_id: str, account: _Account, now_s: float) -> None:
         if account.tokens != account.request.output_tokens:
@@ -126,8 +121,8 @@ class Ledger:
 
     def close(
         self, now_s: float, computed: Mapping[str, int]
-    ) -> tuple[tuple[Outcome, ...], tuple[Stay, ...]]:
-        """All outcomes and stays, those that are cut short by the end included.
+    ) -> tuple[dict[int, Outcome], tuple[Stay, ...]]:
+        """Outcomes by number and stays, those that are cut short by the end included.
 
         Args:
             computed: tokens that the engine has computed of each that it has.
@@ -136,4 +131,4 @@ class Ledger:
             self._leave_batch(account, now_s)
             outcome = replace(account.outcome(None), computed_tokens=computed.get(req_id, 0))
             self._outcomes[account.number] = outcome
-        return tuple(self._outcomes), tuple(self._stays)
+        return dict(sorted(self._outcomes.items())), tuple(self._stays)

@@ -14,13 +14,11 @@ from controller.yaml_text import Loader, problem_of
 from replicas.profiles.profile import StepProfile
 from simulator.virtual.rivals import NAMED, options_of
 
-Kind = Literal["scheduler", "clairvoyant", "reserved", "request-level", "rival"]
+Kind = Literal["scheduler", "reserved", "request-level", "rival"]
 
-# Of the bench alone: no server can know output lengths, and no vLLM reserves memory for the longest
-# answer or batches whole requests. Rivals stand in benchmarks/baselines.
+# Of the bench alone: no vLLM reserves memory for the longest answer or batches whole requests.
+# Rivals stand in benchmarks/baselines.
 BENCH_ONLY: dict[str, Kind] = {
-    "clairvoyant": "clairvoyant",
-    "clairvoyant-never-preempts": "clairvoyant",
     "reserved": "reserved",
     "request-level": "request-level",
     "sequential": "scheduler",
@@ -35,7 +33,6 @@ class EngineOptions(Block):
         scheduling_policy: None: priority where the workload has priorities, else fcfs.
         async_scheduling: the next step is scheduled before the output of this one is back, which
             is vLLM's default where it can; off, every step knows the outputs of all before it.
-        mamba_cache_mode: align: a hybrid model, whose prompts are cut where blocks end.
     """
 
     max_num_seqs: PositiveInt
@@ -47,7 +44,6 @@ class EngineOptions(Block):
     long_prefill_token_threshold: NonNegativeInt = 0
     scheduling_policy: Literal["fcfs", "priority"] | None = None
     async_scheduling: bool = False
-    mamba_cache_mode: Literal["none", "align"] = "none"
 
 
 def engine_of(profile: StepProfile) -> EngineOptions:
@@ -79,7 +75,6 @@ class Plan:
     Args:
         spec: as it was given.
         kind: which scheduler runs it.
-        itl_s: the SLA's decode latency, which the clairvoyant holds too; None: no SLA.
         swept: it is a point of a sweep's grid.
         speculation: None: one token a step.
         rival: the constants of a named rival; None: it is none.
@@ -89,7 +84,6 @@ class Plan:
     kind: Kind
     batching: BatchingConfig
     engine: EngineOptions
-    itl_s: float | None = None
     swept: bool = False
     speculation: Speculation | None = None
     rival: Block | None = None
@@ -114,7 +108,7 @@ def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
     Raises:
         ConfigError: naming the policy, key or value that is wrong, and what is allowed.
     """
-    name, _, rest = spec.partition(":")
+    name = spec.partition(":")[0]
     if name not in POLICIES and name not in BENCH_ONLY:
         raise ConfigError([unknown_key("policy", name, [*POLICIES, *BENCH_ONLY])])
     options = engine.model_dump()
@@ -126,7 +120,7 @@ def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
     }
     constants: dict[str, Any] = {}
     own = options_of(name)
-    for key, value in _settings(spec, rest):
+    for key, value in settings_of(spec):
         if key in EngineOptions.model_fields:
             options[key] = value
         elif own is not None and key in own.model_fields:
@@ -140,7 +134,6 @@ def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
         BENCH_ONLY.get(name, "scheduler"),
         batching,
         check_engine(parse(EngineOptions, options, where), where),
-        batching.sla.itl_s,
         rival=None if own is None else parse(own, constants, where),
     )
 
@@ -161,8 +154,13 @@ def check_engine(engine: EngineOptions, where: str) -> EngineOptions:
     return engine
 
 
-def _settings(spec: str, rest: str) -> list[tuple[str, Any]]:
-    pairs = [pair.partition("=") for pair in rest.split(",") if pair]
+def settings_of(spec: str) -> list[tuple[str, Any]]:
+    """What ``NAME:key=value,...`` sets, each value as YAML has it.
+
+    Raises:
+        ConfigError: naming the pair or the value that is wrong.
+    """
+    pairs = [pair.partition("=") for pair in spec.partition(":")[2].split(",") if pair]
     wrong = [key for key, equals, value in pairs if not (key and equals and value)]
     if wrong:
         raise ConfigError([f"policy {spec}: {wrong[0]!r} is not allowed: key=value"])

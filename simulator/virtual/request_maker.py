@@ -25,13 +25,11 @@ class RequestMaker:
         self,
         plan: Plan,
         max_model_len: int,
-        shared_prefix_tokens: int,
         classes: ServiceClasses | None = None,
     ) -> None:
         known = {} if classes is None else classes.by_name
         self._told = {name: {KEY: of_class(one).to_wire()} for name, one in known.items()}
         self._max_model_len = max_model_len
-        self._shared = shared_prefix_tokens
         self._hasher = None
         self._made = 0
         self._prefixes: dict[str, int] = {}
@@ -52,12 +50,12 @@ class RequestMaker:
         Args:
             transfer: its ``kv_transfer_params``; None: all of it is served here.
         """
-        length, shared, own = request.input_tokens, self._shared, self._made
+        length, own = request.input_tokens, self._made
         if request.conversation is not None:  # what its model generates is no other token
             own = self._conversations.setdefault(request.conversation, self._made)
         prompt = [TOKEN] * length
-        if shared < length and not request.prefix:
-            prompt[shared] = 2 + own  # the chain of block hashes differs from here on
+        if not request.prefix:
+            prompt[0] = 2 + own  # the chain of block hashes differs from here on
         for k, name in enumerate(request.prefix):  # they say what begins alike
             prompt[k * PREFIX_TOKENS] = -1 - self._prefixes.setdefault(name, len(self._prefixes))
         if 0 < len(request.prefix) * PREFIX_TOKENS < length:

@@ -22,7 +22,6 @@ NAMED = (
     "gradient2",
     "fill_batch",
     "prefill_first",
-    "hygen",
 )
 BENCHES = "benchmarks"
 CHECKOUT = str(Path(__file__).parents[2])

@@ -15,7 +15,6 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 import torch
 from vllm.config import KVTransferConfig, VllmConfig
 from vllm.engine.arg_utils import EngineArgs
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
@@ -26,9 +25,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 from controller.classes import ServiceClasses
 from replicas.engine.scheduler import DynamicBatchScheduler
 from simulator.virtual.plan import Plan, Speculation
-from simulator.virtual.state_layers import state_group
 from simulator.virtual.swap import SwapConnector
-from simulator.virtual.watch import TIMED, Watch, timed
 
 TOKEN, END = 0, 1  # what the model that is not there generates, and how it ends
 NOTHING: list[int] = []  # these three are shared by all requests: vLLM only reads them
@@ -166,19 +163,6 @@ class VirtualScheduler(DynamicBatchScheduler):
         super()._preempt_request(request, *args, **kwargs)
 
 
-class _WatchedScheduler(VirtualScheduler):
-    def __init__(self, *args: Any, watch: Watch, **kwargs: Any) -> None:
-        self.watch = watch
-        super().__init__(*args, **kwargs)
-
-
-def watched_scheduler() -> type[VirtualScheduler]:
-    """The scheduler with a ``watch`` that runs in own code alone."""
-    # vLLM's timed methods come between ours and vLLM's in the order of lookup.
-    ours = timed(_WatchedScheduler, ours=True, names=(*TIMED, "exchange"))
-    return type("WatchedVirtualScheduler", (ours, timed(AsyncScheduler, ours=False)), {})
-
-
 def make_scheduler(
     cls: Callable[..., VirtualScheduler],
     plan: Plan,
@@ -212,13 +196,9 @@ def make_scheduler(
     spec = FullAttentionSpec(
         block_size=block_size, num_kv_heads=1, head_size=64, dtype=torch.bfloat16
     )
-    groups = [KVCacheGroupSpec(["layer"], spec)]
-    config.cache_config.mamba_cache_mode = plan.engine.mamba_cache_mode
-    if plan.engine.mamba_cache_mode == "align":
-        groups.append(state_group(block_size))
     return cls(
         vllm_config=config,
-        kv_cache_config=KVCacheConfig(blocks, [], groups),
+        kv_cache_config=KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
         structured_output_manager=StructuredOutputManager(config),
         block_size=block_size,
         **own,

@@ -1,4 +1,4 @@
-"""When requests come: Gamma gaps with a chosen burstiness, at one rate or one per minute."""
+"""When requests come: Gamma gaps with a chosen burstiness, or as they were recorded."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +31,3 @@ def recorded_units(arrivals_s: Floats, n: int) -> Floats | None:
     once = 1 + (arrivals_s - arrivals_s[0]) / span_s * (count - 1)
     rounds = -(-n // count)
     return np.concatenate([once + k * count for k in range(rounds)])[:n]
-
-
-def at_rates(unit: Floats, rates_per_s: tuple[float, ...], seconds: float) -> Floats:
-    """Unit-rate arrivals at a rate that changes every ``seconds``, over and over.
-
-    The k-th comes where the rate has summed up to its unit time.
-    """
-    once = np.array(rates_per_s) * seconds
-    rounds = int(unit[-1] // once.sum()) + 1
-    cumulated = np.concatenate([[0.0], np.cumsum(np.tile(once, rounds))])
-    times: Floats = np.interp(unit, cumulated, np.arange(len(cumulated)) * seconds)
-    return times

@@ -8,14 +8,13 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from controller.errors import ConfigError
-from simulator.workloads.arrivals import Floats, at_rates, recorded_units, unit_arrivals
+from simulator.workloads.arrivals import Floats, recorded_units, unit_arrivals
 from simulator.workloads.conversations import Agents
 from simulator.workloads.lengths import Marginal
 from simulator.workloads.max_tokens import SPREAD, MaxTokens, with_max_tokens
 from simulator.workloads.requests import Request
 
-Rate = float | Literal["own", "minutes"]
+Rate = float | Literal["own"]
 DEFAULT_REQUESTS = 1000
 BURSTY_CV = 1.5  # of the gaps between arrivals, from there on; Poisson's is 1
 
@@ -142,24 +141,14 @@ def draw_requests(
     """n requests (None: all recorded ones, else DEFAULT_REQUESTS) at a rate.
 
     Args:
-        rate: per second; ``own``: as recorded, or at the workload's own rate, or all at once;
-            ``minutes``: at its own rate minute by minute.
+        rate: per second; ``own``: as recorded, or at the workload's own rate, or all at once.
         max_tokens: what clients allow, of requests that do not bring it.
-
-    Raises:
-        ConfigError: the workload does not know its rate by minute.
     """
     if n is None:
         n = len(workload.recorded) or DEFAULT_REQUESTS
     if rate == "own" and gap_cv is None and 0 < n <= len(workload.recorded):
         return with_max_tokens(workload.recorded[:n], max_tokens, seed)
     traffic = draw_traffic(workload, n, gap_cv, seed, max_tokens)
-    if rate == "minutes":
-        if not sum(workload.rate_per_s_by_minute):
-            raise ConfigError([f"rate: workload {workload.name!r} has no rate by minute"])
-        units = np.array([r.arrival_s for r in traffic.requests])
-        times = at_rates(units, workload.rate_per_s_by_minute, 60.0).tolist()
-        return tuple(replace(r, arrival_s=t) for r, t in zip(traffic.requests, times, strict=True))
     if rate == "own":
         rate = math.inf if workload.rate_per_s is None else workload.rate_per_s
     return traffic.at(rate)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from controller.config import Sla
 from replicas.profiles.disturbances import Disturbances
@@ -90,21 +89,9 @@ def test_in_overload_those_that_can_be_in_time_are() -> None:
     assert all(o.finished_s is not None for o in aside.outcomes)  # and nobody is left out
 
 
-def test_priorities_keep_their_order() -> None:
-    first, second = (replace(r, arrival_s=0.0, priority=k) for k, r in enumerate(stream(2, 1.0)))
-    rest = [replace(r, arrival_s=0.0, priority=5) for r in stream(80, 1.0, seed=2)]
-    sla = Sla(itl_ms=50, ttft_ms=100)
-    trace = served([*rest, second, first], "adaptive", sla=sla)
-    started = [o.scheduled_s or 0.0 for o in trace.outcomes]
-    assert started[-1] <= started[-2] <= min(started[10:-2])
-
-
-@pytest.mark.parametrize("shared", [0, 192])
-def test_it_runs_with_drafts_and_with_shared_prefixes(shared: int) -> None:
+def test_it_runs_with_drafts() -> None:
     requests = stream(120, 12.0)
-    spec = f"adaptive:enable_prefix_caching={'true' if shared else 'false'}"
-    plan = replace(
-        parse_policy(spec, SLA, ENGINE), speculation=Speculation(tokens=4, acceptance=0.7)
-    )
-    trace = replay(requests, plan, Ground(FIG3.with_kv_tokens(20_000), shared_prefix_tokens=shared))
+    drafts = Speculation(tokens=4, acceptance=0.7)
+    plan = replace(parse_policy("adaptive", SLA, ENGINE), speculation=drafts)
+    trace = replay(requests, plan, Ground(FIG3.with_kv_tokens(20_000)))
     assert [o.tokens for o in trace.outcomes] == [r.output_tokens for r in requests]

@@ -7,14 +7,13 @@ import pytest
 from controller.config import Sla
 from replicas.profiles.profile import LinearCost, StepProfile
 from simulator.replay.capacity import (
-    PRECISION,
     Capacity,
     Course,
     find_capacity,
     make_course,
 )
 from simulator.replay.engine import Ground
-from simulator.replay.verdict import Fault, Target, Watch, fault_of
+from simulator.replay.verdict import Target, Watch, fault_of
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.virtual.trace import Outcome, Trace, make_gaps
 from simulator.workloads.catalog import load_workload
@@ -103,23 +102,16 @@ def test_only_the_second_half_counts() -> None:
     late_early = [(9.0, 10.0, 0), (0.04, 60.0, 1), (0.04, 70.0, 1)]
     assert fault_of(trace(fine, gaps=late_early), TARGET) is None
     found = fault_of(trace(fine, gaps=[*late_early, (9.0, 80.0, 1)]), TARGET)
-    assert found == Fault("time between tokens", "p99 time between tokens 8.82 s, allowed 50 ms")
+    assert found == "p99 time between tokens 8.82 s, allowed 50 ms"
 
 
 def test_who_still_waits_counts_with_the_wait_so_far() -> None:
     waiting = Outcome(Request(60.0, 1, 9))
     found = fault_of(trace(waiting, gaps=[]), TARGET)
-    assert found == Fault("scheduling delay", "p50 scheduling delay 40 s, allowed 2 s")
+    assert found == "p50 scheduling delay 40 s, allowed 2 s"
 
 
-def test_a_p90_of_the_delay_can_be_asked_for_beside_its_median() -> None:
-    waits = [Outcome(Request(60.0, 1, 9), scheduled_s=60.0 + wait_s) for wait_s in (1, 1, 1, 9)]
-    assert fault_of(trace(*waits, gaps=[]), TARGET) is None
-    found = fault_of(trace(*waits, gaps=[]), replace(TARGET, max_p90_delay_s=5.0))
-    assert found == Fault("scheduling delay", "p90 scheduling delay 6.6 s, allowed 5 s")
-
-
-def left_of(*outcomes: Outcome, max_left_s: float = 4.0) -> Fault | None:
+def left_of(*outcomes: Outcome, max_left_s: float = 4.0) -> str | None:
     """What a run of 100 s broke, of 1,000 tokens and these."""
     served = Outcome(Request(0.0, 1000, 9), False, 9, 0.0, 0.1)
     seen = Trace((served, *outcomes), (), make_gaps([]), (), 10_000, 100.0)
@@ -138,27 +130,7 @@ def test_prompts_that_are_left_can_be_asked_for_beside_the_median() -> None:
     assert left_of(*others, *left, refused) is None  # 1,200 left of 1,200
     found = left_of(*others, *left, refused, max_left_s=3.9)
     what = "1200 prompt tokens left to compute on average, allowed 1195"
-    assert found == Fault("prompts left", what)
-
-
-def test_what_may_be_left_goes_by_the_time_in_which_requests_came() -> None:
-    # From 80 s on, 2,000 tokens in 20 s: 100 a second, left over the whole second half, from 90 on.
-    first, late = Outcome(Request(80.0, 1000, 9), False, 9, 80.0, 80.0), Request(80.0, 1000, 9)
-    seen = Trace((first, Outcome(late)), (), make_gaps([]), (), 10_000, 100.0)
-    asked = replace(TARGET, max_median_delay_s=1e9, max_left_s=0.1)
-    assert fault_of(seen, asked) is None  # 1,000 of 1,010
-    found = fault_of(seen, replace(asked, max_left_s=-0.1))
-    assert found is not None
-    assert found.what.endswith("allowed 990")
-    # A refused one is the first to come all the same; of refused ones alone nothing is left.
-    refused = Outcome(Request(60.0, 1000, 9), refused=True)
-    seen = replace(seen, outcomes=(refused, first, Outcome(late)))
-    found = fault_of(seen, replace(asked, max_left_s=-0.1))
-    assert found is not None
-    assert found.what.endswith("allowed 995")  # 50 a second
-    assert fault_of(replace(seen, outcomes=(refused,)), asked) is None
-    at_once = replace(seen, outcomes=(Outcome(Request(100.0, 1000, 9)),))
-    assert fault_of(at_once, asked) is None
+    assert found == what
 
 
 @pytest.mark.parametrize(
@@ -181,7 +153,7 @@ def test_of_a_prompt_what_is_not_computed_is_left(outcome: Outcome, tokens: int)
     assert left_of(outcome, max_left_s=allowed_s + 0.1) is None
     found = left_of(outcome, max_left_s=allowed_s - 0.1)
     assert found is not None
-    assert found.what.startswith(f"{tokens} prompt tokens left")
+    assert found.startswith(f"{tokens} prompt tokens left")
 
 
 # 100 requests of 101 tokens, one a second: 10,000 gaps at most, of which 1% may be late.
@@ -201,7 +173,7 @@ def test_a_run_ends_as_soon_as_its_late_tokens_are_too_many_for_its_whole_length
     assert not watch(61.0, [], late(500, 10.0) + in_time + late(97, 60.0))
     assert watch(61.5, [], late(500, 10.0) + in_time + late(98, 60.0))
     assert watch.fault is not None
-    assert watch.fault.what == "3.2% of the times between tokens above 50 ms"
+    assert watch.fault == "3.2% of the times between tokens above 50 ms"
 
 
 def test_ten_times_too_many_late_tokens_end_a_run_before_its_second_half() -> None:
@@ -225,7 +197,7 @@ def test_a_queue_that_waits_ten_times_too_long_ends_a_run() -> None:
     watch = Watch(STEADY, TARGET)
     assert not watch(30.0, [5.0, 10.5, 29.0], [])
     assert watch(31.0, [5.0, 10.5, 29.0], [])
-    assert watch.fault == Fault("scheduling delay", "half of the queue has waited for 20 s")
+    assert watch.fault == "half of the queue has waited for 20 s"
 
 
 def test_a_setting_that_breaks_the_sla_by_itself_is_given_up_at_the_lowest_rate() -> None:
@@ -241,8 +213,3 @@ def test_a_setting_that_breaks_the_sla_by_itself_is_given_up_at_the_lowest_rate(
     assert found.failure is not None
     assert found.failure.rate_per_s == pytest.approx(one.fluid_limit_per_s / 64)
     assert sum(finished) <= 3 * 60
-
-
-def test_a_capacity_above_the_fluid_limit_is_too_good() -> None:
-    assert Capacity(10.0 * (1 + 2 * PRECISION), 10.0).too_good
-    assert not Capacity(10.0, 10.0).too_good

@@ -8,11 +8,13 @@ import pytest
 
 from controller.config import Sla
 from controller.errors import ConfigError
+from controller.roles import Transfer
 from replicas.profiles.profile_file import load_profile
 from serve_app.cli import main
 from simulator.replay.arguments import add_arguments, read_order
 from simulator.replay.engine import Ground, replay
-from simulator.replay.fleet import ByClass, Router, replay_fleet, together
+from simulator.replay.fleet import Fleet
+from simulator.replay.steering import Fixed
 from simulator.virtual.plan import EngineOptions, engine_of, parse_policy
 from simulator.virtual.trace import Trace
 from simulator.workloads.catalog import load_workload
@@ -59,18 +61,15 @@ def test_without_prefix_caching_each_prompt_is_computed_whole() -> None:
     assert sum(s.prefill_tokens for s in trace.steps) == sum(r.input_tokens for r in every(ASKED))
 
 
-def test_a_fleet_goes_on_until_the_last_turn_or_until_it_is_ended() -> None:
-    fleet = together(replay_fleet(ASKED, PLAN, GROUND, 3, Router(3, 0, {})))
-    check_turns(fleet)
-    half_s = fleet.end_s / 2
-    cut = together(replay_fleet(ASKED, PLAN, GROUND, 3, Router(3, 0, {}), until_s=half_s))
-    assert cut.end_s <= half_s
-    assert 0 < len(cut.outcomes) < len(fleet.outcomes)
+@pytest.mark.parametrize(("engines", "prefill"), [(3, 0), (2, 1)])
+def test_a_fleet_goes_on_until_the_last_turn(engines: int, prefill: int) -> None:
+    link, sla = Transfer(1e5, 1e9), Sla(itl_ms=50)
+    steering = Fixed(engines, prefill, link, sla)
+    check_turns(Fleet(ASKED, PLAN, GROUND, engines, link, steering).run(drain=True).trace)
 
 
 def test_a_conversation_that_does_not_fit_ends() -> None:
-    small = Ground(PROFILE.with_kv_tokens(4096))
-    (trace,) = replay_fleet(ASKED, PLAN, small, 1, ByClass([""]))
+    trace = replay(ASKED, PLAN, Ground(PROFILE.with_kv_tokens(4096)))
     assert 0 < len(trace.outcomes) < sum(1 for _ in every(ASKED))
     assert any(outcome.refused for outcome in trace.outcomes)
 
@@ -84,7 +83,7 @@ def test_the_command_takes_them(roles: list[str], capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("more", [["--find-capacity", "--sla-itl-ms", "50"],
-                                  ["--policy", "clairvoyant", "--rate", "1"]])  # fmt: skip
+                                  ["--policy", "request-level", "--rate", "1"]])  # fmt: skip
 def test_what_has_to_know_all_before_is_refused(more: list[str]) -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)

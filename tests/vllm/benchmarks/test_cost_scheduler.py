@@ -2,11 +2,9 @@
 
 import json
 
-import pytest
-
 from benchmarks.cost import scheduler as bench_scheduler
-from benchmarks.cost.full_batch import SETTINGS, FullBatch, step_delay_us
-from simulator.virtual.watch import Watch
+from benchmarks.cost.full_batch import SETTINGS
+from benchmarks.cost.watch import Watch
 
 
 def test_the_watch_runs_in_our_code_alone():
@@ -38,20 +36,3 @@ def test_the_last_line_is_one_json_object(monkeypatch, capsys):
     delays = [f"step_delay_{name}_p99_us_256" for name in ("leased", "inline")]
     aimed = [i for i, row in rows.items() if row["target"] is not None]
     assert aimed == [*full, *delays]
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_full_batch_stays_full(name):
-    batch = FullBatch(16, SETTINGS[name])
-    own_us = [batch.step() for _ in range(60)]
-
-    assert len(batch._scheduler.requests) == 16
-    assert max(map(int, batch._scheduler.requests)) > 16  # others came
-    assert min(own_us) > 0
-
-
-@pytest.mark.parametrize("leased", [True, False])
-def test_a_step_is_delayed_by_reports_and_by_the_law(leased):
-    delays_us = sorted(step_delay_us(16, range(120), leased=leased))
-    # Of 30 steps of 16 ms one has an exchange, or a decision, before it.
-    assert delays_us[-3] > 2 * delays_us[60]

@@ -1,4 +1,4 @@
-"""A replay a step ahead, a warm one, and one that is charged for own code."""
+"""A replay a step ahead."""
 
 import contextlib
 import math
@@ -41,12 +41,9 @@ def served(
     requests: Sequence[Request],
     spec: str = "static",
     engine: EngineOptions = ENGINE,
-    sla: Sla | None = None,
-    **ground: Any,
 ) -> Trace:
     """These requests on the plant."""
-    plan = parse_policy(spec, sla or Sla(), engine)
-    return replay(requests, plan, Ground(PLANT, **ground))
+    return replay(requests, parse_policy(spec, Sla(), engine), Ground(PLANT))
 
 
 def test_what_comes_during_a_step_starts_in_the_one_after_the_next() -> None:
@@ -177,7 +174,7 @@ def test_it_schedules_what_vllms_own_loop_schedules(kv_tokens: int) -> None:
     core._process_aborts_queue = lambda: None
     core.capture_iteration_details = core.log_error_detail = contextlib.nullcontext
     core._attach_iteration_details = lambda outputs, details: None
-    make = RequestMaker(plan, min(32_768, kv_tokens), 0)
+    make = RequestMaker(plan, min(32_768, kv_tokens))
     for number, request in enumerate(requests):
         scheduler.add_request(make(number, request, 0.0))
     while scheduler.has_unfinished_requests():
@@ -219,46 +216,3 @@ def test_drafts_by_batch_size_are_vllms_own_and_take_their_time() -> None:
         assert 39 + 50 / 5 <= gaps[3] <= 39 + 50 / 5 + 2
     drafting = (took_s[0.5] - took_s[0.0]) / (4 * 0.5)  # steps of the last one alone
     assert drafting == pytest.approx(50 / 5, abs=2)
-
-
-WARM = draw_requests(load_workload("exponential:80,30"), 150, 1.0, None, 3)
-
-
-def test_a_warm_engine_knows_its_step_times_and_counts_nothing_of_the_warm_up() -> None:
-    requests = tuple(Request(0.5 * k, 70, 12, 200) for k in range(30))
-    cold, warm = (
-        served(requests, "adaptive", ENGINE, Sla(itl_ms=1500), warm_up=w) for w in ((), WARM)
-    )
-    assert [o.request for o in warm.outcomes] == list(requests)
-    assert all(o.tokens == 12 for o in warm.outcomes)
-    assert warm.outcomes[0].scheduled_s == 0.0
-    assert len(warm.gaps.length_s) == 30 * 11
-    assert cold.steps[0].predicted_s is None
-    assert warm.steps[0].predicted_s == pytest.approx(warm.steps[0].duration_s, rel=0.01)
-    assert all(0 <= s.start_s < s.end_s <= warm.end_s for s in warm.stays)
-
-
-def test_what_learns_nothing_is_the_same_warm_and_cold() -> None:
-    requests = tuple(Request(0.5 * k, 70, 12, 200) for k in range(30))
-    for spec in ("static", "static:enable_prefix_caching=true", "clairvoyant", "reserved"):
-        cold, warm = (served(requests, spec, warm_up=w) for w in ((), WARM))
-        assert len(cold.steps) == len(warm.steps)
-        assert [s.prefill_tokens for s in cold.steps] == [s.prefill_tokens for s in warm.steps]
-        assert cold.end_s == pytest.approx(warm.end_s)
-
-
-def test_own_code_makes_each_step_begin_later_and_hides_behind_a_step_ahead() -> None:
-    requests = [Request(0.0, 100, 30)] * 5
-    late_s = {}
-    for name, engine in (("in turn", IN_TURN), ("ahead", ENGINE)):
-        trace = served(requests, "adaptive", engine, charge_own_code=True)
-        late_s[name] = np.diff(trace.column("end_s")) - trace.column("duration_s")[1:]
-        assert len(trace.gaps.length_s) == 5 * 29
-    assert late_s["in turn"].min() > 1e-6
-    assert late_s["ahead"] == pytest.approx(0, abs=1e-9)
-
-
-def test_vllm_by_itself_is_not_charged() -> None:
-    requests = [Request(0.0, 100, 30)] * 5
-    bare, charged = (served(requests, engine=IN_TURN, charge_own_code=c) for c in (False, True))
-    assert bare.steps == charged.steps

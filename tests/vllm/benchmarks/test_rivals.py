@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.baselines.options import RIVALS
 from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
@@ -30,24 +29,11 @@ def preemptions(trace: Trace) -> int:
     return sum(outcome.preemptions for outcome in trace.outcomes)
 
 
-@pytest.mark.parametrize("spec", sorted(RIVALS))
-def test_all_are_served_where_memory_is_short(spec: str) -> None:
-    trace = served(spec, BURST[:25], 4000)
-    assert all(outcome.finished_s is not None for outcome in trace.outcomes)
-
-
 def test_sarathi_is_vllms_static_chunk() -> None:
     settings = "max_num_seqs=40,max_num_batched_tokens=120"
     one, other = (served(f"{name}:{settings}", STREAM) for name in ("sarathi", "static"))
     assert one.steps == other.steps
     assert max(step.decodes + step.prefill_tokens for step in one.steps) == 120
-
-
-def test_ppas_has_two_budgets_and_the_smaller_where_prompts_wait_beside_decodes() -> None:
-    trace = served("ppas:budget_cap=128", STREAM)
-    assert {step.token_budget for step in trace.steps} == {128, 2048}
-    assert any(step.token_budget == 128 and step.prefill_tokens > 0 for step in trace.steps)
-    assert all(step.decodes + step.prefill_tokens <= step.token_budget for step in trace.steps)
 
 
 def test_the_refiners_steps_are_inside_the_slo() -> None:
@@ -88,14 +74,6 @@ def test_a_short_prompt_overtakes_a_long_one_that_is_half_computed_in_qoserve() 
 def test_what_looks_ahead_preempts_less_than_vllm(spec: str) -> None:
     plain = preemptions(served("static", BURST, 6000))
     assert preemptions(served(spec, BURST, 6000)) < plain / 2
-
-
-def test_new_token_ratio_lets_more_in_as_it_falls() -> None:
-    held, eager = (
-        served(f"new_token_ratio:newcomers=ratio,first={first}", BURST, 6000)
-        for first in (1.0, 0.1)
-    )
-    assert max(step.running for step in held.steps) < max(step.running for step in eager.steps)
 
 
 def test_gradient2_starts_low_and_grows() -> None:

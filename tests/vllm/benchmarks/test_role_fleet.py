@@ -6,8 +6,7 @@ import pytest
 from controller.config import Sla
 from controller.roles import Transfer
 from replicas.profiles.profile_file import load_profile
-from simulator.replay.fleet import Router, replay_fleet, together
-from simulator.replay.role_fleet import RoleFleet, RoleTrace
+from simulator.replay.fleet import Fleet, FleetTrace
 from simulator.replay.steering import Auto, Fixed, Steering
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import engine_of, parse_policy
@@ -28,9 +27,9 @@ def requests(per_s: float, count: int) -> tuple[Request, ...]:
 
 def served(
     steering: Steering, asked: tuple[Request, ...], kv_tokens: int | None = None
-) -> RoleTrace:
+) -> FleetTrace:
     ground = Ground(PROFILE.with_kv_tokens(kv_tokens))
-    return RoleFleet(asked, PLAN, ground, 3, LINK, steering).run(drain=True)
+    return Fleet(asked, PLAN, ground, 3, LINK, steering).run(drain=True)
 
 
 class Changing(Fixed):
@@ -71,21 +70,11 @@ def test_tokens_are_conserved_and_no_block_stays_held(name: str, kv_tokens: int 
         assert o.request.arrival_s <= o.scheduled_s < o.first_token_s <= o.finished_s
 
 
-@pytest.mark.parametrize("per_s", [2.0, 24.0])
-def test_without_prefill_engines_it_is_the_fleet_without_roles(per_s: float) -> None:
-    asked = requests(per_s, 200)
-    plain = together(replay_fleet(asked, PLAN, Ground(PROFILE), 3, Router(3, 0, {})))
-    roles = RoleFleet(asked, PLAN, Ground(PROFILE), 3, LINK, Fixed(3, 0, LINK, SLA)).run().trace
-    assert roles.steps == plain.steps
-    of = {o.request.arrival_s: o for o in plain.outcomes}
-    assert all(o == of[o.request.arrival_s] for o in roles.outcomes)
-
-
 def test_a_card_sends_one_after_the_other() -> None:
     slow = Transfer(327_680, 1e9 / 8, 0.005)
     asked = requests(8.0, 60)
     steering = Fixed(3, 1, slow, SLA)
-    found = RoleFleet(asked, PLAN, Ground(PROFILE), 3, slow, steering).run(drain=True)
+    found = Fleet(asked, PLAN, Ground(PROFILE), 3, slow, steering).run(drain=True)
     wire_s = [slow.wire_s(m.tokens) for m in found.moved]
     last_s = 0.0
     for moved, takes_s in zip(found.moved, wire_s, strict=True):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.contests.by_class import attained, holds, keeps_up, spread_over
-from controller.classes import ServiceClass, parse_classes
+from benchmarks.contests.by_class import attained, holds, keeps_up
+from controller.classes import parse_classes
 from simulator.virtual.trace import Outcome, Trace, make_gaps
 from simulator.workloads.requests import Request
 
@@ -45,13 +45,6 @@ def test_of_the_second_half_first_tokens_and_gaps_in_time() -> None:
     assert found.first_frac == pytest.approx(1 / 3)
     assert found.gaps_frac == pytest.approx(2 / 3)
     assert found.frac == pytest.approx(1 / 3)
-    assert found.requests_frac == pytest.approx(1 / 2)
-
-
-def test_a_class_without_a_bound_is_late_by_its_first_tokens_alone() -> None:
-    one = trace([outcome("batch", 10.0, 19.0)], [(9.0, 19.5, 0)], 20.0)
-    assert attained(one, "batch", ServiceClass(ttft_ms=600_000)).frac == 1.0
-    assert attained(one, "gold", CLASSES.by_name["gold"]).frac == 1.0  # none of it came
 
 
 @pytest.mark.parametrize(("waiting", "so"), [(0, True), (2, True), (3, False)])
@@ -61,12 +54,3 @@ def test_a_queue_that_grows_does_not_hold_though_nobody_is_late(waiting: int, so
     one = trace(served + queue, [], 20.0)
     assert keeps_up(one) is so
     assert holds(one, CLASSES) is so
-
-
-def test_requests_are_spread_evenly_over_classes_in_their_priorities() -> None:
-    drawn = spread_over([Request(0.0, 1, 1)] * 1000, CLASSES, 3)
-    gold = [r for r in drawn if r.service == "gold"]
-    assert 450 < len(gold) < 550
-    assert {r.priority for r in gold} == {0}
-    assert {r.priority for r in drawn if r.service == "batch"} == {2}
-    assert drawn == spread_over([Request(0.0, 1, 1)] * 1000, CLASSES, 3)

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.contests.__main__ import rows_of
 from benchmarks.contests.catalog import OFFLINE, scenarios
 from benchmarks.contests.climb import climb
-from benchmarks.contests.race import Race, highest
+from benchmarks.contests.race import highest
 from benchmarks.contests.settings import Settings
 from benchmarks.contests.sweeps import Point, around, point_of
 
@@ -20,19 +20,6 @@ def test_the_highest_rate_is_found_from_any_guess(near: float, capacity: float) 
 def test_nothing_holds_and_everything_does() -> None:
     assert highest(lambda rate: False, 1.0, 0.01, 50.0) == 0.0
     assert highest(lambda rate: True, 1.0, 0.01, 50.0) == 50.0
-
-
-def test_a_setting_that_is_no_better_is_left_after_one_rate() -> None:
-    capacity, asked = {"a": 2.0, "b": 1.9, "c": 4.0}, []
-
-    def holds(spec: str, rate: float) -> bool:
-        asked.append(spec)
-        return rate <= capacity[spec]
-
-    race = Race(holds, 1.0, 0.01, 10.0)
-    assert [race.enter(spec) for spec in "abc"] == [True, False, True]
-    assert asked.count("b") == 1
-    assert race.spec == "c" and race.best == pytest.approx(4.0, rel=0.011)
 
 
 def test_a_search_climbs_to_the_best_cap_and_budget() -> None:

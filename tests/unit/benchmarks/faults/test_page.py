@@ -1,21 +1,17 @@
-"""The page of faults: from files that parts of the bench wrote."""
+"""The page of faults, from what was counted."""
 
-import json
 import math
-from pathlib import Path
 
-from benchmarks.faults.__main__ import known, section
+from benchmarks.faults.__main__ import section
 from benchmarks.faults.client import Outcome, count
 from benchmarks.faults.faults import Found
 
 
-def test_what_parts_of_the_bench_found_is_one_page(tmp_path: Path) -> None:
+def test_what_was_found_of_each_fault_is_one_page() -> None:
     cut = count([Outcome(0.0, "whole", 1, 0.5), Outcome(1.0, "cut", 1, 0.5, "x")])
     failed = count([Outcome(0.0, "failed", 3, None, "503 no_replica")])
     found = {"replica": Found(cut, 30.0, {}), "node": Found(failed, math.nan, {"KV tokens": 2})}
-    for name, one in found.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(one.to_json()))
-    page = section(known(tmp_path))
+    page = section(found)
     rows = {row.id: (row.estimate.value, row.met) for row in page.rows}
     assert rows == {
         "fault_replica_failed": (0, True),

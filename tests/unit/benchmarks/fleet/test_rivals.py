@@ -1,4 +1,3 @@
-import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,16 +32,6 @@ def test_queue_depth_is_the_hpa_formula(waiting: list[float], replicas: int) -> 
     assert QueueDepth(target=2.0, step_down=0.5)(context(2, waiting=waiting))[0] == replicas
 
 
-def test_what_waits_before_the_fleet_is_in_the_queue() -> None:
-    assert QueueDepth(target=2.0)(context(2, queued=10.0, waiting=[0.0, 0.0]))[0] == 5
-
-
-def test_queue_depth_falls_by_a_share_at_most() -> None:
-    policy = QueueDepth(target=1.0, step_down=0.2)
-    assert policy(context(10, waiting=[0.0] * 10))[0] == 8
-    assert policy(context(2, waiting=[0.0, 0.0]))[0] == 1
-
-
 def wva(**constants: float) -> WorkloadVariant:
     return WorkloadVariant(kv_tokens=100_000, step_tokens=2000, slots=64, **constants)
 
@@ -66,20 +55,6 @@ def test_wva_takes_the_smaller_of_memory_and_compute() -> None:
     assert policy(saturation(4, 0.2))[0] == 2  # 243,200 - 80,000 / 0.7 = 128,914 spare
 
 
-def test_wva_gives_nothing_back_while_a_replica_starts() -> None:
-    starting = saturation(4, 0.2)
-    starting.target_num_replicas = 5
-    assert wva()(starting)[0] == 5
-
-
-def test_wva_learns_what_a_queue_showed() -> None:
-    policy = wva()
-    up, _ = policy(saturation(2, 0.3, waiting=5.0))  # k2 = 30,000 each; demand 70,000
-    assert up == 2 + math.ceil((70_000 / 0.85 - 60_000) / 30_000)
-    assert policy(saturation(2, 0.25))[0] == 2  # 58,824 of 60,000: what was learnt holds
-    assert policy(saturation(2, 0.27))[0] == 3
-
-
 def test_dynamo_takes_what_the_last_interval_had() -> None:
     policy = DynamoThroughput(interval_s=60.0, engine=1.0)
     rates = {"arrival_rate_per_s": [3.0, 4.0], "capacity_per_s": [2.0, 2.0]}
@@ -97,16 +72,6 @@ def test_dynamo_follows_a_trend() -> None:
         for k in range(12)
     ]
     assert said[-1] == pytest.approx(120, abs=3)  # the next one's, not the last one's
-
-
-def test_dynamos_trend_is_a_filter_of_level_and_slope() -> None:
-    policy = DynamoThroughput(interval_s=60.0, engine=1.0, predictor="trend")
-    said = [
-        policy(context(1, 60.0 * k, arrival_rate_per_s=[rate], capacity_per_s=[0.001]))[0]
-        for k, rate in enumerate((0.0, 13.0, 26.1))
-    ]
-    # Gains of 9 and 4 of 13, then of 9.1 and 4.1 of 13.1: level 22.1 and slope 4 + 4.1.
-    assert said[1:] == pytest.approx([13_000, 30_200], abs=1)
 
 
 def engines(target: int, decoding: float, backlog: float, now_s: float = 0.0) -> Any:
@@ -133,13 +98,6 @@ def test_dynamo_moves_by_one_where_all_engines_agree(
 ) -> None:
     policy = DynamoLoad(0.02, 0.0005, 0.0001, ttft_s=1.0, itl_s=0.05)
     assert policy(engines(4, decoding, backlog))[0] == replicas
-
-
-def test_dynamo_waits_for_what_is_under_way() -> None:
-    policy = DynamoLoad(0.02, 0.0005, 0.0001, ttft_s=1.0, itl_s=0.05)
-    starting = engines(4, 70, 0)
-    starting.target_num_replicas = 5
-    assert policy(starting)[0] == 5
 
 
 @pytest.mark.parametrize(("coming", "replicas"), [(0.0, 3), (3.9, 4), (7.5, 8)])

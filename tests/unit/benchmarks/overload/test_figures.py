@@ -1,12 +1,11 @@
 """Goodput and attainment under overload, counted at the client."""
 
 import math
-import random
 
 import pytest
 
 from benchmarks.live.stock_client import Attempt
-from benchmarks.overload.client import Outcome, Planned, plan
+from benchmarks.overload.client import Outcome, Planned
 from benchmarks.overload.figures import Promise, figures, phases_of
 
 PROMISE = Promise({"gold": 1.0, "batch": 5.0}, itl_s=0.1)
@@ -84,20 +83,3 @@ def test_what_still_waits_past_its_deadline_when_the_run_ends_is_late_and_no_err
     found = figures([waiting, just_sent, told_to_wait, served(1)], phases_of((1, 1), 5.0), PROMISE)
     assert (found.unfinished, found.errors) == (3, 0)
     assert found.accepted_late == 0.5
-
-
-def test_recovery_is_not_told_where_the_last_phase_is_too_short_for_it() -> None:
-    assert math.isnan(figures([served(1)], phases_of((1, 1), 10.0), PROMISE).recovered_frac)
-
-
-def test_arrivals_follow_the_loads_and_the_shares() -> None:
-    asked = plan([(50, 20), (500, 20)], {"gold": 0.25, "batch": 0.75}, 1, _ten)
-    first = [p for p in asked if p.at_s < 20]
-    assert len(first) == pytest.approx(1000, rel=0.1)
-    assert len(asked) - len(first) == pytest.approx(10_000, rel=0.1)
-    assert sum(p.name == "gold" for p in asked) / len(asked) == pytest.approx(0.25, abs=0.02)
-    assert all(0 <= p.at_s < 40 for p in asked)
-
-
-def _ten(rng: random.Random) -> tuple[int, int]:
-    return 10, 10

@@ -17,12 +17,6 @@ def test_one_run_has_no_interval() -> None:
     assert interval(mean([2.0, 4.0])) == "2 to 4 (min to max of 2)"
 
 
-def test_a_case_without_randomness_weighs_as_much_as_one_with_seeds() -> None:
-    found = geometric_mean([[4.0], [1.0, 2.0, 0.5]])
-    assert found.value == pytest.approx(2.0)
-    assert (found.low, found.high) == pytest.approx((2.0 * 0.5**0.5, 2.0 * 2.0**0.5))
-
-
 def test_ratios_are_averaged_geometrically_over_cases_and_seeds() -> None:
     found = geometric_mean([[2.0, 2.0], [0.5, 0.5]])
     assert found.value == pytest.approx(1.0)

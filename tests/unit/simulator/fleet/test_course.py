@@ -28,4 +28,7 @@ def test_the_first_of_two_groups_stands_all_day() -> None:
 
 def test_a_first_group_of_more_than_there_may_be_is_all_there_may_be() -> None:
     bounds = {"min_replicas": 1, "max_replicas": 4}
-    assert Course(DAY, GROUND, bounds, Overflow(6)).bounds == {"min_replicas": 4, "max_replicas": 4}
+    assert Course(DAY, GROUND, bounds, Overflow(base=6)).bounds == {
+        "min_replicas": 4,
+        "max_replicas": 4,
+    }

@@ -26,16 +26,13 @@ def test_nothing_is_disturbed_by_default() -> None:
 
 def test_kinds_combine_and_times_become_seconds() -> None:
     said = "--noise 0.1 --pauses 0.05:30 --pauses 0.001:1000 --slow 0.17:2:20 --encoder 0.3:80"
-    assert parsed(
-        *said.split(), *["--mixed-ms", "3", "--graph-sizes", "1,2,4", "--first-step-s", "18"]
-    ) == Disturbances(
+    assert parsed(*said.split(), *["--mixed-ms", "3", "--graph-sizes", "1,2,4"]) == Disturbances(
         noise_cv=0.1,
         pauses=(Pauses(0.05, 0.03), Pauses(0.001, 1.0)),
         slow=(SlowPhases(0.17, 2.0, 20.0),),
         encoder=EncoderWork(0.3, 0.08),
         mixed_s=0.003,
         graph_sizes=(1, 2, 4),
-        first_step_s=18.0,
     )
     assert parsed("--graph-sizes", "vllm").graph_sizes == VLLM_GRAPH_SIZES
 

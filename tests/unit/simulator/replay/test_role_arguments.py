@@ -52,7 +52,7 @@ def test_one_engine_has_no_roles() -> None:
         (("--engines", "4", "--roles", "many"), "'many' is not allowed"),
         (("--engines", "4", "--roles", "auto"), "auto needs --sla-itl-ms"),
         ((*FLEET, "--find-capacity"), "find-capacity: is not allowed with --engines"),
-        ((*FLEET, "--policy", "clairvoyant"), "policy clairvoyant: is not allowed"),
+        ((*FLEET, "--policy", "request-level"), "policy request-level: is not allowed"),
     ],
 )
 def test_what_is_refused(words: tuple[str, ...], said: str) -> None:

@@ -11,20 +11,21 @@ FIRST, SECOND = Request(0.0, 10, 3), Request(0.5, 20, 2)
 
 def ledger() -> Ledger:
     """A ledger of two admitted requests, one second apart."""
-    kept = Ledger([FIRST, SECOND])
+    kept = Ledger()
     kept.come(0, FIRST)
     kept.come(1, SECOND)
     return kept
 
 
-def test_a_request_that_never_came_in_was_refused() -> None:
-    kept = Ledger([FIRST, SECOND])
+def test_outcomes_are_in_order_and_those_that_were_refused_among_them() -> None:
+    kept = Ledger()
     kept.come(1, SECOND)
+    kept.refuse(0, FIRST)
     outcomes, stays = kept.close(9.0, {})
-    assert outcomes == (
-        Outcome(FIRST, refused=True),
-        Outcome(SECOND, False, 0, None, None, None, 0),
-    )
+    assert list(outcomes.items()) == [
+        (0, Outcome(FIRST, refused=True)),
+        (1, Outcome(SECOND, False, 0, None, None, None, 0)),
+    ]
     assert stays == ()
 
 
@@ -62,9 +63,9 @@ def test_who_is_preempted_at_the_end_has_no_open_stay() -> None:
     kept.preempt("1", 2.0)  # it had no place to lose
     outcomes, stays = kept.close(9.0, {"0": 7})
     assert stays == (Stay(0, 1.0, 2.0, 2.0),)
-    assert [o.computed_tokens for o in outcomes] == [7, 0]
-    assert [o.preemptions for o in outcomes] == [1, 1]
-    assert [o.finished_s for o in outcomes] == [None, None]
+    assert [o.computed_tokens for o in outcomes.values()] == [7, 0]
+    assert [o.preemptions for o in outcomes.values()] == [1, 1]
+    assert [o.finished_s for o in outcomes.values()] == [None, None]
 
 
 @pytest.mark.parametrize("tokens", [1, 4])

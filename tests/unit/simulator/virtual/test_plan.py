@@ -14,7 +14,7 @@ SLA = Sla(itl_ms=50)
 
 def test_a_bare_name_takes_the_engine_and_the_agreement_of_all() -> None:
     plan = parse_policy("paper", SLA, ENGINE)
-    assert (plan.spec, plan.kind, plan.engine, plan.itl_s) == ("paper", "scheduler", ENGINE, 0.05)
+    assert (plan.spec, plan.kind, plan.engine) == ("paper", "scheduler", ENGINE)
     assert (plan.batching.policy, plan.batching.sla) == ("paper", SLA)
 
 
@@ -30,12 +30,12 @@ def test_batching_keys_go_to_the_block_with_the_policys_own_in_short_form() -> N
     plan = parse_policy(spec, SLA, ENGINE)
     assert (plan.batching.paper.memory, plan.batching.paper.delta) == ("live", 8)
     assert (plan.batching.max_running.max, plan.batching.exchange_hz) == (64, 4)
-    assert (plan.itl_s, plan.batching.sla.percentile) == (0.03, 99)
+    assert (plan.batching.sla.itl_s, plan.batching.sla.percentile) == (0.03, 99)
 
 
 def test_the_benchs_own_policies_run_on_a_static_engine() -> None:
-    kinds = {s: parse_policy(s, SLA, ENGINE).kind for s in ("clairvoyant", "request-level")}
-    assert kinds == {"clairvoyant": "clairvoyant", "request-level": "request-level"}
+    kinds = {s: parse_policy(s, SLA, ENGINE).kind for s in ("reserved", "request-level")}
+    assert kinds == {"reserved": "reserved", "request-level": "request-level"}
     sequential = parse_policy("sequential", SLA, ENGINE)
     assert (sequential.kind, sequential.engine.max_num_seqs) == ("scheduler", 1)
 

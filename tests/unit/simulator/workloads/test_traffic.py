@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simulator.workloads.catalog import load_workload
-from simulator.workloads.lengths import Exponential, Fixed
+from simulator.workloads.lengths import Exponential
 from simulator.workloads.requests import Request, length_stats
 from simulator.workloads.traffic import (
     Drawn,
@@ -66,13 +66,6 @@ def test_a_trace_comes_at_its_own_rate_and_burstiness() -> None:
     found = gaps(draw_requests(load_workload("mooncake-conversation"), MANY, "own", None, seed=4))
     assert found.mean() == pytest.approx(1 / 3.401, rel=0.01)
     assert found.std() / found.mean() == pytest.approx(3.03, rel=0.06)
-
-
-def test_arrivals_follow_the_rate_of_each_minute() -> None:
-    workload = Workload("w", Drawn(Fixed(1), Fixed(1)), 3.0, 0.0, (2.0, 4.0))
-    arrivals = [r.arrival_s for r in draw_requests(workload, 720, "minutes", None, seed=0)]
-    per_minute = np.histogram(arrivals, bins=[0.001, 60.001, 120.001, 180.001, 240.001])[0]
-    assert per_minute.tolist() == [120, 240, 120, 240]
 
 
 def test_exponential_lengths_have_their_mean_and_their_cut() -> None:

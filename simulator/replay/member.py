@@ -1,4 +1,4 @@
-"""An engine of a fleet with roles, in virtual time: it computes prompts for others, or decodes.
+"""An engine of a fleet, in virtual time: it computes prompts for others, or decodes, or both.
 
 A role is a batching block that changes while the engine runs: ``prefill`` is the plan's own without
 a time between tokens, so its chunk is the whole token budget. Nothing is restarted or lost.
@@ -7,17 +7,18 @@ a time between tokens, so its chunk is the whole token budget. Nothing is restar
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request as EngineRequest
 
-from controller.records import EngineState, Role
+from controller.records import EngineReport, EngineState, Role
 from controller.roles import as_prefill, keeps_itl
 from replicas.engine.start_order import passed_over
 from replicas.engine.vllm_queues import all_waiting
-from simulator.replay.fleet import Member
+from replicas.server.routing_stats import KEY, routing_stats
+from serve_app.routing.replica_load import ReplicaLoad, read_room
+from simulator.replay.engine import Engine, Flight
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import Plan
 from simulator.virtual.transfer import VirtualConnector, of_prefill
@@ -25,7 +26,7 @@ from simulator.workloads.requests import Request
 
 Part = Literal["whole", "prompt", "loaded"]
 Load = Callable[[int, int, float], None]
-"""Told of a load that begins: the request's number here, its tokens, and when, seconds."""
+"""Told of a load that begins: the request's number, its tokens, and when, seconds."""
 
 PARAMS: dict[Part, dict[str, Any] | None] = {
     "whole": None,
@@ -34,15 +35,7 @@ PARAMS: dict[Part, dict[str, Any] | None] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A prompt that was computed for another engine: its number here, and when it was."""
-
-    number: int
-    done_s: float
-
-
-class RoleMember(Member):
+class Member(Engine):
     """One engine.
 
     Args:
@@ -50,33 +43,28 @@ class RoleMember(Member):
 
     Attributes:
         role: which it is in, or on its way to, as ``controller.roles.keeps_itl`` says.
-        handed: prompts that are done since this was last emptied.
+        handed: numbers of prompts that are computed, since it was last emptied.
     """
 
     def __init__(
         self, all_requests: Sequence[Request], plan: Plan, ground: Ground, loads: Load
     ) -> None:
         super().__init__(all_requests, plan, ground, VirtualConnector)
+        self._plan, self._batching = plan, plan.batching
         self._loads = loads
-        self._parts: list[Part] = []
+        self._parts: dict[int, Part] = {}
         self._prompts: set[int] = set()  # numbers of those that are computed for others
         self._sending: list[tuple[float, str]] = []
         self._receiving: list[tuple[float, str]] = []
-        self._stalled, self._settled_s = False, -math.inf
+        self._stalled, self._settled_s, self._told_s = False, -math.inf, -math.inf
         self.role: Role = "mixed"
-        self.handed: list[Done] = []
-
-    @property
-    def decodes(self) -> int:
-        """Requests here that are answered here."""
-        return len(self._ledger) + len(self._sent) - self._arrived - len(self._prompts)
+        self.handed: list[int] = []
 
     @property
     def next_s(self) -> float:
-        """When it does something next."""
-        if not (self._idle or self._stalled):
-            return self._clock.now_s
-        return max(self._clock.now_s, min(self._link.due_s, self._transfer_s))
+        if not (self.idle or self._stalled):
+            return self.now_s
+        return max(self.now_s, min(self._link.due_s, self._transfer_s))
 
     @property
     def _transfer_s(self) -> float:
@@ -87,32 +75,22 @@ class RoleMember(Member):
     @property
     def busy(self) -> bool:
         """Whether it has a request, or KV that is on its way."""
-        return not self._idle or bool(self._sending or self._receiving)
-
-    @property
-    def report(self) -> Any:
-        """Its last report."""
-        return self._link.report
-
-    def first_tokens(self) -> set[int]:
-        """Numbers of the requests that have been sent a token."""
-        return self._ledger.answered()
+        return not self.idle or bool(self._sending or self._receiving)
 
     @property
     def holds(self) -> int:
         """KV tokens that are held here."""
         return self._scheduler.state().kv_used_tokens
 
-    def take(self, request: Request, part: Part, now_s: float) -> int:
-        """One more request, or a part of one; its number here."""
+    def take(self, number: int, request: Request, part: Part, now_s: float) -> None:
+        """One more request, or a part of one."""
         if self._stalled:
-            self._clock.now_s, self._stalled = max(self._clock.now_s, now_s), False
-        self._parts.append(part)
-        number = len(self._parts) - 1
+            self._clock.now_s, self._stalled = max(self.now_s, now_s), False
+        self._parts[number] = part
         if part == "prompt":
             self._prompts.add(number)
-        self.send(of_prefill(request) if part == "prompt" else request, now_s)
-        return number
+            request = of_prefill(request)
+        self.send(number, request, now_s)
 
     def sends(self, number: int, done_s: float) -> None:
         """The KV of a prompt that was computed here has been read at that time."""
@@ -127,8 +105,18 @@ class RoleMember(Member):
         self.role = role
         self._settle()
 
-    def turn(self) -> None:
-        super().turn()
+    def news(self) -> tuple[float, EngineReport, ReplicaLoad | None] | None:
+        """What it has reported since this was last asked: when, and what it says of its room."""
+        report, at_s = self._link.report, self._link.reported_s
+        if report is None or at_s <= self._told_s:
+            return None
+        self._told_s = at_s
+        return at_s, report, read_room({KEY: routing_stats(report, self._batching, at_s)})
+
+    def end_turn(self) -> None:
+        self._stalled = False
+        if not self.idle or self._transfer_s <= self.now_s:
+            self._iterate()
         if self._link.reported_s > self._settled_s:
             self._settle()
 
@@ -138,19 +126,16 @@ class RoleMember(Member):
         if self.role == "prefill":
             running, without = self._scheduler.state().running, self._batching == prompts_alone
             waiting = sum(not passed_over(one) for one in all_waiting(self._scheduler))
-            if not keeps_itl(running, waiting, decodes=bool(self.decodes), without=without):
+            decodes = len(self.ledger) + len(self._sent) > len(self._prompts)
+            if not keeps_itl(running, waiting, decodes=decodes, without=without):
                 wanted = prompts_alone
         if wanted != self._batching:
             self._batching = self._link.config = wanted
             self._scheduler.configure(wanted.model_dump())
 
-    def _works(self) -> bool:
-        self._stalled = False
-        return super()._works() or self._transfer_s <= self._clock.now_s
-
-    def _made(self, number: int, request: Request, arrival_s: float) -> EngineRequest:
+    def _made(self, number: int, request: Request) -> EngineRequest:
         params = PARAMS[self._parts[number]]
-        return self._make_request(number, request, arrival_s, params and dict(params))
+        return self._make_request(number, request, request.arrival_s, params and dict(params))
 
     def _begun(self, begin_s: float) -> None:
         connector: Any = self._scheduler.connector
@@ -158,8 +143,8 @@ class RoleMember(Member):
             self._loads(int(req_id), tokens, begin_s)
         connector.begun.clear()
 
-    def _land(self, flight: Any) -> None:
-        end_s = max(self._clock.now_s, flight.end_s)
+    def _land(self, flight: Flight) -> None:
+        end_s = max(self.now_s, flight.end_s)
         sent, received = _due(self._sending, end_s), _due(self._receiving, end_s)
         if sent or received:
             output = KVConnectorOutput(finished_sending=sent, finished_recving=received)
@@ -167,12 +152,13 @@ class RoleMember(Member):
         super()._land(flight)
         self._scheduler.transferred = None
         self._stalled = flight.step is None and not (self._flights or received or sent)
-        ended = [n for n in self._prompts if n < self._arrived and str(n) not in self._ledger]
-        self._prompts.difference_update(ended)
-        self.handed += [Done(number, self._clock.now_s) for number in sorted(ended)]
+        here = {number for number, _ in self._sent}
+        ended = {n for n in self._prompts - here if str(n) not in self.ledger}
+        self._prompts -= ended
+        self.handed += sorted(ended)
 
     def _check(self, tokens: int, state: EngineState) -> None:
-        held = len(self._scheduler.requests) > len(self._ledger)
+        held = len(self._scheduler.requests) > len(self.ledger)
         if tokens or not (held or self._receiving):  # else it may have to wait for a transfer
             super()._check(tokens, state)
 

@@ -4,6 +4,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+from simulator.virtual.scheduler import VirtualScheduler
+
 TIMED = ("schedule", "update_from_output", "add_request", "_preempt_request", "_free_request")
 
 
@@ -41,3 +45,16 @@ def timed(cls: type, *, ours: bool, names: Sequence[str] = TIMED) -> type:
         return call
 
     return type(f"Timed{cls.__name__}", (cls,), {name: switching(name) for name in names})
+
+
+class _WatchedScheduler(VirtualScheduler):
+    def __init__(self, *args: Any, watch: Watch, **kwargs: Any) -> None:
+        self.watch = watch
+        super().__init__(*args, **kwargs)
+
+
+def watched_scheduler() -> type[VirtualScheduler]:
+    """The scheduler with a ``watch`` that runs in own code alone."""
+    # vLLM's timed methods come between ours and vLLM's in the order of lookup.
+    ours = timed(_WatchedScheduler, ours=True, names=(*TIMED, "exchange"))
+    return type("WatchedVirtualScheduler", (ours, timed(AsyncScheduler, ours=False)), {})
