@@ -69,6 +69,13 @@ def add_disturbances(group: argparse._ArgumentGroup) -> None:
         help="pad steps of decodes alone up to the next CUDA graph: vllm (its default sizes), or"
         " sizes as 1,2,4,8",
     )
+    group.add_argument(
+        "--first-step-s",
+        type=number(0, MOST_S),
+        default=0.0,
+        metavar="S",
+        help="each engine's first step takes at least so long, as where it compiles kernels",
+    )
 
 
 def disturbances_of(args: argparse.Namespace) -> Disturbances:
@@ -80,6 +87,7 @@ def disturbances_of(args: argparse.Namespace) -> Disturbances:
         args.encoder,
         args.mixed_ms / 1000,
         args.graph_sizes,
+        first_step_s=args.first_step_s,
     )
 
 
