@@ -100,7 +100,7 @@ class RivalScheduler(VirtualScheduler):
         )
 
     def _promised(self, some: list[Request]) -> tuple[Floats | None, Floats | None]:
-        itl_s, ttft_of = self._classes.itl_s, self._classes.ttft_of
+        itl_s, ttft_of = self._classes.promised_s, self._classes.ttft_of
         if ttft_of is None:
             return None, None
         ids = [r.request_id for r in some]

@@ -134,8 +134,8 @@ class BareEngine:
     def _first_waiting(self, n: int) -> Iterator[tuple[int, int]]:
         return ((prompt, prompt + BLOCK) for prompt in self._queue[1, :n].tolist())
 
-    def _tables(self) -> tuple[Floats, Floats, Ints]:
-        return _table(self._running), _table(self._queue[:, :QUEUED]), self._running[2]
+    def _tables(self) -> tuple[Floats, Floats, Ints, tuple[()]]:
+        return _table(self._running), _table(self._queue[:, :QUEUED]), self._running[2], ()
 
     def report(self, replica_id: str, group: str = "group") -> EngineReport:
         """What it tells the controller."""
@@ -149,4 +149,4 @@ class BareEngine:
 def _table(requests: Ints) -> Floats:
     _, prompt, generated, _ = requests
     held = prompt + generated + BLOCK
-    return grouped(np.column_stack([held, generated, LONGEST - generated]).astype(float))
+    return grouped(held, generated, LONGEST - generated)
