@@ -19,7 +19,7 @@ import yaml
 
 from serve_app import haproxy
 from serve_app.launch.local_cluster import AUTH_MODE
-from tests.ray.conftest import REPO, free_ports
+from tests.ray.conftest import REPO, SOON, free_ports
 from tests.unit.k8s.conftest import documents, the
 
 START_S = 300.0
@@ -105,6 +105,7 @@ class Pods:
             # Pods have cores of their own: nothing of one gives way to others on the machine.
             "RAY_worker_niceness": "0",
             "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+            **SOON,
             "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback),
             "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": "32000",
             "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": "32100",

@@ -21,7 +21,7 @@ from tests.ray.pods import Pods, containers_of, environment_of, redis
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.pods]
 
-LEASE_S = 5.0
+LEASE_S = 2.0
 CAP = 6  # of max_running; the engine's own limit is 48
 ENGINE = {"max_num_seqs": 48, "max_num_batched_tokens": 512, "max_model_len": 1024}
 MODEL = "tiny-lasting"
@@ -123,7 +123,7 @@ async def _lose_the_head(pods: Pods, base: str, clock: Clock) -> None:
     assert sorted(on_head(pods, "HAProxyManager")) == [False, True]
 
     streams = asyncio.create_task(send(base, MODEL, load(12, 600, seed=1)))
-    await asyncio.sleep(5)
+    await asyncio.sleep(1)
     await asyncio.to_thread(pods.head.kill)
     clock.say("the head is killed")
     assert await answered(base, seed=2) == [200] * 12

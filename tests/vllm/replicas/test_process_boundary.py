@@ -11,6 +11,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from controller.records import BatchLimits, EngineReport, from_wire, to_wire
 from replicas.engine import channel
+from tests.vllm.emulated_app import started
 from tests.vllm.harness import batching, limits
 
 pytestmark = pytest.mark.engine
@@ -33,7 +34,7 @@ async def llm(tiny_llama) -> AsyncIterator[AsyncLLM]:
         scheduler_cls="replicas.scheduler.DynamicBatchScheduler",
         additional_config=batching(),
     )
-    engine = AsyncLLM.from_engine_args(args)
+    engine = started(args)
     yield engine
     engine.shutdown()
 
