@@ -37,7 +37,7 @@ demo-pd: install ## Prefill and decode in engines of their own, real KV over NIX
 test: install lint typecheck ## Lint, types, and every test (40 minutes on 2 cores)
 	@failed=0; \
 	$(BIN)/python -m pytest -n auto -m "not alone" || failed=1; \
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m alone || failed=1; \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --max-worker-restart 0 -m alone || failed=1; \
 	exit $$failed
 
 .PHONY: test-fast

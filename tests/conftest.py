@@ -64,9 +64,9 @@ NEEDS = {
     ),
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
-# They start engines, clusters, browsers and Prometheus, and wait more than they compute: three run
-# at once, one of those that share the cluster of tests/ray, one of those that start one of their
-# own, and one of the others. The rest of `make test` runs on all cores.
+# They start engines, clusters, browsers and Prometheus, and wait more than they compute: two run at
+# once, never two of one group. The groups: those that share the cluster of tests/ray, those that
+# start one of their own, the others. The rest of `make test` runs on all cores.
 ALONE = {"cluster", "engine", "prometheus"}
 ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "launch"))
 SHARED, OWN, OTHERS = "shared", "own", "others"

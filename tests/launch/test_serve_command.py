@@ -24,6 +24,8 @@ from tests.ray.processes import Started, heed_ctrl_c, naming, none_left
 
 __all__ = ["found_clusters", "model_path"]  # fixtures
 
+pytestmark = pytest.mark.cluster
+
 START_S, STOP_S = 420, 180
 PORTS = {
     "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import ray
-import yaml
+import requests
 from ray.exceptions import RayError
 
 from serve_app.demo.tiny_model import make_tiny_model
 from serve_app.launch.local_cluster import LocalCluster, local_cluster
-from serve_app.launch.running import wait_reached
+from serve_app.launch.running import ClusterError, wait_reached
 from tests.ray.applications import MAX_NUM_SEQS, application
 from tests.ray.collector import Collector, collecting
 from tests.ray.control import replicas
@@ -107,10 +107,8 @@ Deploy = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
-def deploy(
-    cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, found_clusters: str
-) -> Deploy:
-    """``serve deploy`` of these applications and nothing else; returns when they run.
+def deploy(cluster: LocalCluster, found_clusters: str) -> Deploy:
+    """Deploys these applications and nothing else; returns when they run.
 
     What runs already is not deployed again. ``beside``: the others that run go on.
     """
@@ -127,10 +125,12 @@ def deploy(
             "http_options": {"host": "127.0.0.1", "port": PORT},
             "applications": list(wanted.values()),
         }
-        path = tmp_path_factory.mktemp("deploy") / "serve.yaml"
-        path.write_text(yaml.safe_dump(config))
         with naming(found_clusters):
-            cluster.deploy(path)
+            # As `serve deploy` does, whose process takes seconds to start.
+            url = f"{cluster.dashboard_url}/api/serve/applications/"
+            answer = requests.put(url, json=config, timeout=DEPLOY_TIMEOUT_S)
+            if not answer.ok:
+                raise ClusterError(answer.text)
             cluster.wait_running(DEPLOY_TIMEOUT_S, print)
         for one in applications:
             if one["import_path"] == "serve_app:build_app" and before.get(one["name"]) != one:

@@ -19,10 +19,11 @@ import yaml
 
 from serve_app import haproxy
 from serve_app.launch.local_cluster import AUTH_MODE
+from serve_app.launch.running import starting
 from tests.ray.conftest import REPO, SOON, free_ports
 from tests.unit.k8s.conftest import documents, the
 
-START_S = 300.0
+START_S, DEPLOY_S = 300.0, 600.0
 ISOLATED = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -159,6 +160,15 @@ class Pods:
             if answer.ok:
                 return dict(answer.json()["applications"])
         return {}
+
+    def wait_running(self) -> None:
+        """Return once every application runs with all its replicas.
+
+        Raises:
+            ClusterError: one failed, or does not within ten minutes.
+        """
+        for _ in starting(self.applications, DEPLOY_S):
+            pass
 
     def state(self, what: str) -> list[dict[str, Any]]:
         """The living ``ray list actors`` or ``nodes``."""
