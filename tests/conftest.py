@@ -64,10 +64,12 @@ NEEDS = {
     ),
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
-# They start engines, clusters, browsers and Prometheus, which other tests beside them would slow.
-# The rest of `make test` runs on all cores at once.
+# They start engines, clusters, browsers and Prometheus, and wait more than they compute: two run at
+# once, never two of one group. The groups: those that share the cluster of tests/ray, those that
+# start one of their own, the others. The rest of `make test` runs on all cores.
 ALONE = {"cluster", "engine", "prometheus"}
 ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "launch"))
+SHARED, OWN, OTHERS = "shared", "own", "others"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,7 +82,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--drain-seconds",
         type=float,
-        default=20,
+        default=10,
         help="of streams that are under way as a pod ends, in test_cpu_overlay.py",
     )
     parser.addoption(
@@ -100,6 +102,16 @@ def quick_pickle() -> Iterator[None]:
         yield
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only those are asked for, modules without any are not imported."""
+    if config.option.markexpr != "alone" or not collection_path.match("test_*.py"):
+        return None
+    if any(at in collection_path.parents for at in ALONE_IN):
+        return None
+    text = collection_path.read_text()
+    return None if any(f"pytest.mark.{name}" in text for name in ALONE) else True
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what runs alone; tests of a program that is not here are deselected."""
@@ -107,6 +119,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         markers = {marker.name for marker in item.iter_markers()}
         if ALONE & markers or any(at in item.path.parents for at in ALONE_IN):
             item.add_marker("alone")
+            shared = SHARED if "cluster" in item.fixturenames else OWN  # type: ignore[attr-defined]
+            group = shared if "cluster" in markers else OTHERS
+            item.add_marker(pytest.mark.xdist_group(group))
     said = config.stash[LEFT_OUT] = []
     for marker, (program, is_here, how) in NEEDS.items():
         needing = [item for item in items if item.get_closest_marker(marker)]
@@ -114,6 +129,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             items[:] = [item for item in items if item not in needing]
             config.hook.pytest_deselected(items=needing)
             said.append(f"not run: {len(needing)} tests that need {program} ({how})")
+
+
+@pytest.hookimpl(tryfirst=True)  # before what failed is kept for --last-failed
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """xdist writes a test's group into its name, by which pytest alone would not find it."""
+    if hasattr(report, "node"):  # from a worker, not in it
+        for group in (SHARED, OWN, OTHERS):
+            report.nodeid = report.nodeid.removesuffix(f"@{group}")
 
 
 def pytest_terminal_summary(

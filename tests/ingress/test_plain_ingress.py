@@ -13,14 +13,16 @@ from openai import APIError, APIStatusError, AsyncOpenAI
 from serve_app.demo.client import Ask, prompts, send
 from serve_app.demo.tiny_model import make_tiny_model
 from serve_app.launch.local_cluster import local_cluster
-from tests.collector import ENV as SPANS_BY_HTTP
-from tests.collector import Collector, collecting
 from tests.ray.applications import application
-from tests.ray.conftest import DEPLOY_TIMEOUT_S, REPO
+from tests.ray.collector import ENV as SPANS_BY_HTTP
+from tests.ray.collector import Collector, collecting
+from tests.ray.conftest import DEPLOY_TIMEOUT_S, PORT, REPO, found_clusters
+from tests.ray.processes import naming, none_left
+
+__all__ = ["found_clusters"]  # a fixture
 
 pytestmark = pytest.mark.cluster
 
-PORT = 18001
 ALL, LATE = "sk-all-0123456789", "sk-late-0123456789"
 PLAIN = {"RAY_SERVE_ENABLE_HA_PROXY": "0", "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "0"}
 
@@ -32,7 +34,7 @@ def collector() -> Iterator[Collector]:
 
 
 async def test_the_plain_ingress_serves_two_models_of_one_application(
-    tmp_path: Path, collector: Collector
+    tmp_path: Path, collector: Collector, found_clusters: str
 ) -> None:
     model = make_tiny_model(REPO / ".cache" / "tiny-llama")
     both = application("a", model, deployment={"num_replicas": 1}, batching={"policy": "static"})
@@ -59,7 +61,13 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(
     path = tmp_path / "serve.yaml"
     path.write_text(yaml.safe_dump(config))
     asks = [Ask(prompt, 12) for prompt in prompts(12, (4, 30), seed=2)]
-    with local_cluster(PLAIN, directory=REPO, logs=tmp_path, cpus=6) as cluster:
+    with (
+        naming(found_clusters),
+        none_left() as started,
+        local_cluster(
+            PLAIN | started.environment, directory=REPO, logs=tmp_path, cpus=6
+        ) as cluster,
+    ):
         cluster.deploy(path)
         cluster.wait_running(DEPLOY_TIMEOUT_S, print)
         answers = {

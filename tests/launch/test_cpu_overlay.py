@@ -16,7 +16,7 @@ from serve_app.demo.client import Answer, Ask, prompts, send
 from serve_app.demo.small_model import make_small_model
 from serve_app.launch.command import Clock
 from serve_app.launch.first_token import first_token
-from serve_app.launch.running import settled, wait_reached
+from serve_app.launch.running import wait_reached
 from tests.ray.conftest import REPO
 from tests.ray.control import until
 from tests.ray.pods import Pod, Pods, containers_of, environment_of
@@ -89,12 +89,8 @@ async def test_the_first_token_probes_under_load_and_a_drain_that_lets_streams_e
         pod = pods.start_worker(f"--num-cpus={cpus}")
         pods.deploy(here(config, small_model, pods.head_port))
 
-        def up() -> bool:
-            applications = pods.applications()
-            return bool(applications) and all(map(settled, applications.values()))
-
         assert not is_ready(container, pod)
-        await until("a running application", up, tries=3000, seen=pods.applications)
+        await asyncio.to_thread(pods.wait_running)
         base = f"http://127.0.0.1:{pod.port}/v1"
         await asyncio.to_thread(wait_reached, base)
         came = await asyncio.to_thread(first_token, base)

@@ -9,24 +9,24 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import requests
 import yaml
 
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY, variables
 from serve_app.launch.local_cluster import LocalCluster
-from tests.ray.conftest import METRICS_PORT, PORT, STATS_PORT, model_path
+from tests.ray.conftest import METRICS_PORT, PORT, STATS_PORT, found_clusters, model_path
+from tests.ray.processes import Started, heed_ctrl_c, naming, none_left
 
-__all__ = ["model_path"]
+__all__ = ["found_clusters", "model_path"]  # fixtures
+
+pytestmark = pytest.mark.cluster
 
 START_S, STOP_S = 420, 180
-MARK = "BRIMFUL_TEST_RUN"  # in the environment of all that a test starts
 PORTS = {
     "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),
     "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
@@ -42,15 +42,14 @@ class Serving:
         # A simulator that other tests import has vLLM say errors alone.
         unset = {*variables(), "VLLM_LOGGING_LEVEL"}
         own = {k: v for k, v in os.environ.items() if k not in unset}
-        self.mark = uuid.uuid4().hex
+        self.started = Started()
         self.log = log
         self.process = subprocess.Popen(
             [sys.executable, "-m", "serve_app.cli", "serve", *argv],
-            env={**own, **PORTS, MARK: self.mark, **environment},
+            env={**own, **PORTS, **self.started.environment, **environment},
             stdout=log.open("w"),
             stderr=subprocess.STDOUT,
-            # A script's shell has what it runs in the background ignore Ctrl-C; Python would too.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=heed_ctrl_c,
         )
 
     def wait(self, text: str, timeout_s: float = START_S) -> str:
@@ -67,17 +66,6 @@ class Serving:
         self.process.send_signal(by)
         return self.process.wait(STOP_S)
 
-    def left(self) -> list[psutil.Process]:
-        """The processes that it has started."""
-        return [process for process in psutil.process_iter() if self._is_ours(process)]
-
-    def _is_ours(self, process: psutil.Process) -> bool:
-        with contextlib.suppress(psutil.Error):
-            return process.environ().get(MARK) == self.mark and (
-                process.status() != psutil.STATUS_ZOMBIE
-            )
-        return False
-
 
 @contextlib.contextmanager
 def serving(log: Path, *argv: str, **environment: str) -> Iterator[Serving]:
@@ -92,10 +80,7 @@ def serving(log: Path, *argv: str, **environment: str) -> Iterator[Serving]:
                 time.sleep(1)
         with contextlib.suppress(subprocess.TimeoutExpired):
             made.process.wait(STOP_S)
-        for process in (left := made.left()):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(left, STOP_S)  # their ports are free then
+        made.started.end()
 
 
 def stream(model: str, tokens: int, events: list[bytes]) -> None:
@@ -135,21 +120,23 @@ def test_one_command_to_the_first_token_and_ctrl_c_leaves_nothing(
         assert run.end(signal.SIGINT) == 0
         client.join(STOP_S)
         assert events[-1] == b"data: [DONE]"
-        assert [" ".join(one.cmdline()) for one in run.left()] == []
+        assert [" ".join(one.cmdline()) for one in run.started.left()] == []
         assert "stopped" in run.log.read_text()
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Iterator[LocalCluster]:
+def bare(tmp_path: Path, found_clusters: str) -> Iterator[LocalCluster]:
     """A cluster that somebody started without our variables."""
-    with pytest.MonkeyPatch.context() as patch:
+    with none_left() as started, pytest.MonkeyPatch.context() as patch:
         for name in variables():
             patch.delenv(name, raising=False)
         logs = tmp_path / "ray"
         logs.mkdir()
-        made = LocalCluster({**PORTS, "VLLM_TARGET_DEVICE": "cpu"}, tmp_path, logs)
+        ours = {**PORTS, **started.environment, "VLLM_TARGET_DEVICE": "cpu"}
+        made = LocalCluster(ours, tmp_path, logs)
         try:
-            made.wait_started()
+            with naming(found_clusters):
+                made.wait_started()
             yield made
         finally:
             made.stop()

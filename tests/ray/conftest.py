@@ -11,23 +11,31 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import ray
-import yaml
+import requests
 from ray.exceptions import RayError
 
 from serve_app.demo.tiny_model import make_tiny_model
 from serve_app.launch.local_cluster import LocalCluster, local_cluster
 from serve_app.launch.running import ClusterError, wait_reached
-from tests.collector import Collector, collecting
 from tests.ray.applications import MAX_NUM_SEQS, application
+from tests.ray.collector import Collector, collecting
 from tests.ray.control import replicas
 from tests.ray.emulated import KEY, KEYS, emulated_applications
+from tests.ray.processes import naming, none_left, running_clusters
 
 REPO = Path(__file__).parents[2]
 DEPLOY_TIMEOUT_S = 900
 KV_LEASE_S = 10
+# Periods that tests wait for, and Ray's own.
+SOON = {
+    "RAY_metrics_report_interval_ms": "1000",  # 10,000
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # 30
+    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",  # 10
+    "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",  # 10
+}
+LONGEST = 2048  # tokens of a request of ``pd``; the model takes no more
 SLA_ITL_MS = 4.0  # below what two shared cores manage, so that Algorithm 2 has to act
 
 
@@ -48,23 +56,7 @@ PORT, METRICS_PORT, STATS_PORT, TRACES_PORT = free_ports(4)
 @pytest.fixture(scope="session")
 def found_clusters() -> str:
     """The Ray clusters that run on this machine before there is one of these tests."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.name() == "gcs_server":
-                found.append(f"process {process.pid}: {' '.join(process.cmdline())}")
-    return "\n".join(found)
-
-
-@contextlib.contextmanager
-def naming(found_clusters: str) -> Iterator[None]:
-    """A ``ClusterError`` of a ``with`` block names them: they may hold ports."""
-    try:
-        yield
-    except ClusterError as error:
-        if found_clusters:
-            error.add_note(f"These Ray clusters ran before:\n{found_clusters}")
-        raise
+    return running_clusters()
 
 
 @pytest.fixture(scope="session")
@@ -94,9 +86,12 @@ def cluster(
         "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
         "RAY_AUTH_TOKEN": "0" * 64,  # a user who has one, as everybody has after a ray.init()
         KEYS: f"page {KEY}",
-        "RAY_metrics_report_interval_ms": "1000",  # 10,000: what tests wait for
+        # Tests of the other group are beside it: nothing here gives way to them.
+        "RAY_worker_niceness": "0",
+        **SOON,
     }
     with contextlib.ExitStack() as running:
+        ports |= running.enter_context(none_left()).environment
         with naming(found_clusters), pytest.MonkeyPatch.context() as patch:
             # What tests of engines in this process set would overrule ``kv_cache_memory_bytes``.
             patch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
@@ -112,10 +107,8 @@ Deploy = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
-def deploy(
-    cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, found_clusters: str
-) -> Deploy:
-    """``serve deploy`` of these applications and nothing else; returns when they run.
+def deploy(cluster: LocalCluster, found_clusters: str) -> Deploy:
+    """Deploys these applications and nothing else; returns when they run.
 
     What runs already is not deployed again. ``beside``: the others that run go on.
     """
@@ -125,19 +118,22 @@ def deploy(
         wanted = (running if beside else {}) | {one["name"]: one for one in applications}
         if running == wanted:
             return
+        before = running.copy()
         running.clear()
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": PORT},
             "applications": list(wanted.values()),
         }
-        path = tmp_path_factory.mktemp("deploy") / "serve.yaml"
-        path.write_text(yaml.safe_dump(config))
         with naming(found_clusters):
-            cluster.deploy(path)
+            # As `serve deploy` does, whose process takes seconds to start.
+            url = f"{cluster.dashboard_url}/api/serve/applications/"
+            answer = requests.put(url, json=config, timeout=DEPLOY_TIMEOUT_S)
+            if not answer.ok:
+                raise ClusterError(answer.text)
             cluster.wait_running(DEPLOY_TIMEOUT_S, print)
         for one in applications:
-            if one["import_path"] == "serve_app:build_app":
+            if one["import_path"] == "serve_app:build_app" and before.get(one["name"]) != one:
                 wait_reached(base_url(one["name"]))
         running.update(wanted)
 
@@ -225,7 +221,7 @@ def apart(deploy: Deploy, model_path: Path) -> None:
         }
         # The same prompt is computed again in each test.
         engine = {**decode["engine_kwargs"], "kv_transfer_config": kv}
-        engine["enable_prefix_caching"] = False
+        engine |= {"enable_prefix_caching": False, "max_model_len": LONGEST}
         options = {**decode["deployment_config"], "num_replicas": count}
         block = {**decode, "engine_kwargs": engine, "deployment_config": options}
         app["args"][f"{half}_config"] = block

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.virtual.plan import EngineOptions
-from tests.collector import ENV as SPANS_BY_HTTP
 from tests.ray.applications import application
+from tests.ray.collector import ENV as SPANS_BY_HTTP
 
 # A step takes 80 to 150 ms, in which one core can do what the stack has to do beside it.
 SCALE = 3
@@ -88,6 +88,26 @@ def batched_applications(model_path: Path, port: int, folder: Path) -> list[dict
     return [app, batches]
 
 
+def left_alone(model_path: Path) -> dict[str, Any]:
+    """One replica, or none while nobody asks."""
+    return application(
+        "seldom",
+        model_path,
+        deployment={
+            "autoscaling_config": {
+                "min_replicas": 0,
+                "initial_replicas": 1,
+                "max_replicas": 2,
+                "downscale_delay_s": 5,
+                "look_back_period_s": 5,
+            }
+        },
+        batching={"policy": "static"},
+        emulate={"profile": PROFILE},
+        scaling={"start_s": 5, "peak_s": 10, "peak_starts": 0},
+    )
+
+
 def emulated_applications(
     model_path: Path, port: int, traces_port: int, folder: Path
 ) -> list[dict[str, Any]]:
@@ -111,4 +131,4 @@ def emulated_applications(
         "max_model_len": 512,
     }
     batched = batched_applications(model_path, port, folder)
-    return [overloaded(model_path, traces_port), app, *batched, CONSOLE]
+    return [overloaded(model_path, traces_port), app, *batched, CONSOLE, left_alone(model_path)]

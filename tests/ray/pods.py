@@ -19,10 +19,11 @@ import yaml
 
 from serve_app import haproxy
 from serve_app.launch.local_cluster import AUTH_MODE
-from tests.ray.conftest import REPO, free_ports
+from serve_app.launch.running import starting
+from tests.ray.conftest import REPO, SOON, free_ports
 from tests.unit.k8s.conftest import documents, the
 
-START_S = 300.0
+START_S, DEPLOY_S = 300.0, 600.0
 ISOLATED = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -105,6 +106,7 @@ class Pods:
             # Pods have cores of their own: nothing of one gives way to others on the machine.
             "RAY_worker_niceness": "0",
             "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+            **SOON,
             "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback),
             "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": "32000",
             "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": "32100",
@@ -158,6 +160,15 @@ class Pods:
             if answer.ok:
                 return dict(answer.json()["applications"])
         return {}
+
+    def wait_running(self) -> None:
+        """Return once every application runs with all its replicas.
+
+        Raises:
+            ClusterError: one failed, or does not within ten minutes.
+        """
+        for _ in starting(self.applications, DEPLOY_S):
+            pass
 
     def state(self, what: str) -> list[dict[str, Any]]:
         """The living ``ray list actors`` or ``nodes``."""

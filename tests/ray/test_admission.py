@@ -13,7 +13,7 @@ from openai import APIError, APIStatusError, AsyncOpenAI, RateLimitError
 
 from controller.records import ReplicaReport
 from serve_app.launch.local_cluster import LocalCluster
-from tests.collector import Collector
+from tests.ray.collector import Collector
 from tests.ray.conftest import TRACES_PORT, Deploy, base_url
 from tests.ray.control import metrics_text, replicas, until
 from tests.ray.emulated import OVERLOAD_CLASSES, OVERLOAD_SERVER, SLOTS, WAITING, overloaded

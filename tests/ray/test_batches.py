@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, OpenAIError
-from ray.util.state import list_actors
 
 from serve_app.demo.client import Ask, send
+from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.conftest import PORT, base_url
 from tests.ray.control import metrics_text, until
 from tests.scrapes import BATCHES, missing, wrong
@@ -49,15 +49,11 @@ def input_file() -> BytesIO:
     return BytesIO("\n".join([*lines[:30], "{oh", *lines[30:]]).encode())
 
 
-async def kill_batches_replica() -> None:
+def kill_batches_replica(cluster: LocalCluster) -> None:
     """End its process, as if the node had lost its power."""
-    pids = [
-        actor.pid
-        for actor in list_actors(filters=[("state", "=", "ALIVE")], limit=1000)
-        if "Batches" in (actor.name or "")
-    ]
-    assert len(pids) == 1
-    os.kill(pids[0], signal.SIGKILL)
+    deployments = cluster.applications()["batches"]["deployments"]
+    (pid,) = (one["pid"] for each in deployments.values() for one in each["replicas"])
+    os.kill(pid, signal.SIGKILL)
 
 
 async def until_ended(client: AsyncOpenAI, batch_id: str) -> Any:
@@ -73,7 +69,9 @@ async def until_ended(client: AsyncOpenAI, batch_id: str) -> Any:
 
 
 @pytest.mark.timeout(400)
-async def test_a_batch_goes_on_after_its_process_was_killed(client: AsyncOpenAI) -> None:
+async def test_a_batch_goes_on_after_its_process_was_killed(
+    client: AsyncOpenAI, cluster: LocalCluster
+) -> None:
     with pytest.raises(OpenAIError, match="endpoint: '/v1/images' is not allowed"):
         await client.batches.create(
             input_file_id="x",
@@ -92,7 +90,7 @@ async def test_a_batch_goes_on_after_its_process_was_killed(client: AsyncOpenAI)
         await asyncio.sleep(0.1)
     assert now.status == "in_progress"
     online = asyncio.create_task(send(base_url("batched"), "tiny-batched", [Ask([5] * 9, 8)] * 4))
-    await kill_batches_replica()
+    kill_batches_replica(cluster)
     ended = await until_ended(client, batch.id)
     assert [answer.whole for answer in await online] == [True] * 4
     assert ended.status == "completed"

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from serve_app.demo.client import Answer, Ask, send
 from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.applications import application
 from tests.ray.conftest import REPO, Deploy, base_url, wait_reported
+from tests.ray.processes import heed_ctrl_c
 
 pytestmark = pytest.mark.cluster
 OPTION = "--capture-seconds"
@@ -82,6 +84,7 @@ async def captured(path: Path, cluster: LocalCluster, asked: list[Ask]) -> list[
         *("--address", cluster.gcs_address),
         cwd=REPO,
         stderr=subprocess.PIPE,
+        preexec_fn=heed_ctrl_c,
     )
     try:
         model = "tiny-captured"
@@ -93,7 +96,7 @@ async def captured(path: Path, cluster: LocalCluster, asked: list[Ask]) -> list[
         answers = await send(base_url("captured"), model, asked)
         await asyncio.sleep(5.0)
     finally:
-        process.send_signal(2)
+        process.send_signal(signal.SIGINT)
         _, said = await process.communicate()
     assert process.returncode == 0, said.decode()
     return answers

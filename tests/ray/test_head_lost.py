@@ -14,14 +14,14 @@ from serve_app.demo.client import Ask, prompts, send
 from serve_app.environment import ON_CPU
 from serve_app.launch.command import Clock
 from serve_app.launch.local_cluster import AUTH_MODE
-from serve_app.launch.running import settled, wait_reached
+from serve_app.launch.running import wait_reached
 from tests.ray.applications import application
 from tests.ray.control import replica_actors, until
 from tests.ray.pods import Pods, containers_of, environment_of, redis
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.pods]
 
-LEASE_S = 5.0
+LEASE_S = 3.0
 CAP = 6  # of max_running; the engine's own limit is 48
 ENGINE = {"max_num_seqs": 48, "max_num_batched_tokens": 512, "max_model_len": 1024}
 MODEL = "tiny-lasting"
@@ -75,12 +75,6 @@ def models(pods: Pods) -> dict[str, int]:
     return {replica: told["pid"] for replica, told in found.items()}
 
 
-def up(pods: Pods) -> bool:
-    """Whether Ray Serve says that all is as it should be."""
-    applications = pods.applications()
-    return bool(applications) and all(map(settled, applications.values()))
-
-
 def on_head(pods: Pods, actor: str) -> list[bool]:
     """Whether each living actor of this class is on the head."""
     (head,) = [one["node_id"] for one in pods.state("nodes") if one["is_head_node"]]
@@ -112,7 +106,7 @@ async def test_streams_switches_and_caps_outlast_the_head(tmp_path: Path, model_
 
 
 async def _lose_the_head(pods: Pods, base: str, clock: Clock) -> None:
-    await until("a running application", lambda: up(pods), tries=3000, seen=pods.applications)
+    await asyncio.to_thread(pods.wait_running)
     await asyncio.to_thread(wait_reached, base)
     await until("both replicas' reports", lambda: len(limits(pods)) == 2)
     assert brimful(pods, "enforce", "off", "--wait", "60")["confirmed"]
@@ -123,7 +117,7 @@ async def _lose_the_head(pods: Pods, base: str, clock: Clock) -> None:
     assert sorted(on_head(pods, "HAProxyManager")) == [False, True]
 
     streams = asyncio.create_task(send(base, MODEL, load(12, 600, seed=1)))
-    await asyncio.sleep(5)
+    await asyncio.sleep(1)
     await asyncio.to_thread(pods.head.kill)
     clock.say("the head is killed")
     assert await answered(base, seed=2) == [200] * 12
@@ -132,7 +126,7 @@ async def _lose_the_head(pods: Pods, base: str, clock: Clock) -> None:
     clock.say("24 requests were answered without it; another head starts")
     await asyncio.to_thread(pods.start_head)
     clock.say("its REST interface answers")
-    await until("Ray Serve's controller", lambda: up(pods), tries=3000, seen=pods.applications)
+    await asyncio.to_thread(pods.wait_running)
     clock.say("Ray Serve's controller is back, and has all replicas")
     assert await answered(base, seed=4) == [200] * 12
     await until("caps and switches", lambda: limits(pods) == before, tries=300)

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from serve_app.launch.local_cluster import LocalCluster
-from tests.ray.conftest import base_url
+from tests.ray.conftest import LONGEST, base_url
 from tests.ray.control import metrics_text, prefills, replicas, stopped, until
 from tests.scrapes import APART, missing, wrong
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nixl, pytest.mark.usefixtures("ap
 URL, MODEL = base_url("pd"), "tiny-pd"
 DRAW = random.Random(4)
 PROMPTS = [[DRAW.randrange(3, 500) for _ in range(200 + 20 * i)] for i in range(6)]
-LONG = [DRAW.randrange(3, 500) for _ in range(600)]  # the model takes 512
+LONG = [DRAW.randrange(3, 500) for _ in range(LONGEST + 88)]
 NOT_A_CLIENTS = "is not allowed: it says where an engine reads KV"
 
 
@@ -79,7 +79,7 @@ async def test_what_needs_the_whole_prompt_here_is_served_by_the_decode_engine()
     assert (await tokens(prompt=PROMPTS[0], min_tokens=4)) == [alone]
     # The prompt's last tokens, as many as max_tokens leaves: a prefill request has more of them.
     cut = {"max_tokens": 100, "ignore_eos": True}
-    last = await tokens(prompt=LONG[-412:], **cut)
+    last = await tokens(prompt=LONG[100 - LONGEST :], **cut)
     assert (await tokens(prompt=LONG, truncate_prompt_tokens=-1, **cut)) == last
     assert (await tokens(prompt=PROMPTS[0])) == [alone]  # no engine died of it
 

@@ -9,6 +9,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
 from vllm.entrypoints.launchers.cli_args import FrontendArgs
+from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from replicas.emulator.executor import EmulatedExecutor
@@ -54,11 +55,19 @@ async def emulated_app(
     return await app_around(args, frontend)
 
 
+def started(args: AsyncEngineArgs) -> AsyncLLM:
+    """An engine with its worker in EngineCore's process, as replicas on a CPU have it."""
+    config = args.create_engine_config(UsageContext.ENGINE_CONTEXT)
+    if config.parallel_config.distributed_executor_backend == "mp":  # one process more
+        config.parallel_config.distributed_executor_backend = "uni"
+    return AsyncLLM.from_vllm_config(config)
+
+
 async def app_around(
     args: AsyncEngineArgs, frontend: dict[str, Any] | None = None
 ) -> tuple[AsyncLLM, Any]:
     """An engine, and vLLM's app before it."""
-    llm = AsyncLLM.from_engine_args(args)
+    llm = started(args)
     space = argparse.Namespace(**(vars(FrontendArgs()) | vars(args) | (frontend or {})))
     state = State()
     tasks = await llm.get_supported_tasks()

@@ -1,7 +1,7 @@
 """Real vLLM engines inside the test's own process, their scheduler within reach between steps."""
 
+import gc
 import itertools
-import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +12,7 @@ from vllm import LLM, RequestOutput, SamplingParams
 from vllm.config import VllmConfig
 from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.engine import core
 
 from controller.records import EngineReport, to_wire
 from replicas.engine import channel
@@ -57,35 +58,24 @@ def engine(
         args = {"scheduler_cls": Recording, "additional_config": batching(), **args}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        if async_scheduling:
-            patch.setattr(CpuPlatform, "check_and_update_config", _keep_async_scheduling)
-        with _no_worker_left():
-            llm = LLM(str(model), **defaults | args)
+
+        def check(cls: type[CpuPlatform], config: VllmConfig) -> None:
+            wanted = config.parallel_config.distributed_executor_backend
+            cpu_defaults(config)
+            # vLLM would start a process for its worker.
+            config.parallel_config.distributed_executor_backend = wanted or "uni"
+            # It switches it off because it gains nothing there; the runner can do it.
+            config.scheduler_config.async_scheduling = async_scheduling
+
+        patch.setattr(CpuPlatform, "check_and_update_config", classmethod(check))
+        llm = LLM(str(model), **defaults | args)
     try:
         yield llm
     finally:
-        llm.llm_engine.engine_core.shutdown()
-
-
-@contextmanager
-def _no_worker_left() -> Iterator[None]:
-    """Where an engine does not start, the worker that it has started already is ended."""
-    before = multiprocessing.active_children()
-    try:
-        yield
-    except BaseException:
-        for worker in multiprocessing.active_children():
-            if worker not in before:
-                worker.kill()
-                worker.join()
-        raise
-
-
-@classmethod
-def _keep_async_scheduling(cls: type[CpuPlatform], config: VllmConfig) -> None:
-    # The CPU platform switches it off because it gains nothing there; the runner can do it.
-    cpu_defaults(config)
-    config.scheduler_config.async_scheduling = True
+        with pytest.MonkeyPatch.context() as patch:
+            # What engines of one process share stays for the others.
+            patch.setattr(core, "cleanup_dist_env_and_memory", gc.collect)
+            llm.llm_engine.engine_core.shutdown()
 
 
 def scheduler(llm: LLM) -> Any:

@@ -10,15 +10,9 @@ import httpx
 import pytest
 from openai import APIStatusError
 
-from tests.vllm.replicas.admission_app import SLOTS, Served, serving
+from tests.vllm.replicas.admission_app import SLOTS, Served
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
-
-
-@pytest.fixture(scope="module")
-async def served(tiny_llama) -> AsyncIterator[Served]:
-    async with serving(tiny_llama) as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

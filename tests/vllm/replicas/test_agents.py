@@ -27,7 +27,7 @@ TOOL: Any = {"name": "level", "description": "How full a jar is.", "input_schema
 FUNCTION: Any = {"type": "function", "name": "level", "parameters": SCHEMA}
 HI: Any = [{"role": "user", "content": "Say hello."}]
 SYSTEM = "You look after jars. " * 20
-TURNS, BLOCK = 22, 32
+TURNS, BLOCK = 8, 32
 GREEDY: Any = {"extra_body": {"temperature": 0}}
 
 

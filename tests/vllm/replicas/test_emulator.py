@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vllm import SamplingParams
+from vllm import LLM, SamplingParams
 from vllm.sampling_params import StructuredOutputsParams
 
 from replicas.emulator.executor import FIRST_WORD, EmulatedExecutor, Pace
@@ -105,15 +105,25 @@ def test_an_answer_ends_where_its_client_told_the_accelerator(tiny_llama: Path) 
     assert report["finished"] == 16 and report["preemptions"] > 0
 
 
+@pytest.fixture(scope="module", params=[True, False], ids=["ours", "vllms"])
+def llm(request, tiny_llama):
+    settings = batching()
+    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.001}
+    with engine(
+        tiny_llama,
+        ours=request.param,
+        additional_config=settings,
+        distributed_executor_backend=EmulatedExecutor,
+    ) as made:
+        yield made
+
+
 SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("ours", [True, False], ids=["ours", "vllms"])
-def test_a_grammar_is_kept_to(tiny_llama, ours):
-    # the request would end with finish reason "error", and its client be answered 500.
-    settings = batching()
-    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.001}
+def test_a_grammar_is_kept_to(llm):
+    # Else the request ends with finish reason "error", and its client is answered 500.
     kinds = [
         StructuredOutputsParams(json={}),
         StructuredOutputsParams(json=SCHEMA, disable_any_whitespace=True),
@@ -128,13 +138,7 @@ def test_a_grammar_is_kept_to(tiny_llama, ours):
         for n in (2, 4)
     ]
     params.append(SamplingParams(max_tokens=40, extra_args={LENGTH: 5}, **end))
-    with engine(
-        tiny_llama,
-        ours=ours,
-        additional_config=settings,
-        distributed_executor_backend=EmulatedExecutor,
-    ) as llm:
-        answers = llm.generate(["a river"] * len(params), params, use_tqdm=False)
+    answers = llm.generate(["a river"] * len(params), params, use_tqdm=False)
     free, filled, letters, word, early, late, plain = [a.outputs[0] for a in answers]
     assert "error" not in {a.outputs[0].finish_reason for a in answers}
     assert free.text
@@ -147,9 +151,8 @@ def test_a_grammar_is_kept_to(tiny_llama, ours):
 
 
 @pytest.mark.engine
-def test_each_token_is_as_likely_as_any_other(tiny_llama: Path) -> None:
-    settings = batching()
-    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.001}
+@pytest.mark.parametrize("llm", [True], indirect=True, ids=["ours"])
+def test_each_token_is_as_likely_as_any_other(llm: LLM) -> None:
     asked = [(2, None), (None, None), (0, 0), (None, 3), (20, 1), (1, None)]
     params = [
         SamplingParams(max_tokens=4, ignore_eos=True, logprobs=sample, prompt_logprobs=prompt)
@@ -158,14 +161,8 @@ def test_each_token_is_as_likely_as_any_other(tiny_llama: Path) -> None:
     params.append(SamplingParams(max_tokens=4, ignore_eos=True, logprob_token_ids=[5, 9]))
     prompts: list[Any] = ["a river " * 40] * len(params)
     prompts[2] = {"prompt_token_ids": [7]}  # nothing is before its only token
-    with engine(
-        tiny_llama,
-        ours=True,
-        additional_config=settings,
-        distributed_executor_backend=EmulatedExecutor,
-    ) as llm:
-        words = llm.llm_engine.model_config.get_vocab_size() - FIRST_WORD
-        answers = llm.generate(prompts, params, use_tqdm=False)
+    words = llm.llm_engine.model_config.get_vocab_size() - FIRST_WORD
+    answers = llm.generate(prompts, params, use_tqdm=False)
     even = pytest.approx(-math.log(words))
     for answer, (sample, prompt) in zip(answers, [*asked, (2, None)], strict=True):
         (output,) = answer.outputs

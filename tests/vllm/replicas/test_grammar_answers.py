@@ -1,24 +1,17 @@
 """Structured output over HTTP, asked by OpenAI's own client: no 500 for what a client asked for."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 from openai import BadRequestError
 
-from tests.vllm.replicas.admission_app import Served, serving
+from tests.vllm.replicas.admission_app import Served
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 NOTHING = {"structured_outputs": {"grammar": "root ::= root"}}
 MESSAGES: Any = [{"role": "user", "content": "a river"}]
-
-
-@pytest.fixture(scope="module")
-async def served(tiny_llama) -> AsyncIterator[Served]:
-    async with serving(tiny_llama) as made:
-        yield made
 
 
 @pytest.mark.parametrize("stream", [False, True])

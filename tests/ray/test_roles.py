@@ -13,6 +13,7 @@ import pytest
 
 from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from serve_app.launch.local_cluster import LocalCluster
+from serve_app.scaling_export import Told, read_told
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url, wait_reported
 from tests.ray.control import prefills, replicas, until
@@ -20,7 +21,7 @@ from tests.ray.control import prefills, replicas, until
 # Engines start one after another; each takes minutes where others use the machine.
 pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
 
-APP = "roles"
+APP, SERVER = "roles", "MixedServer:tiny-roles"
 DRAW = random.Random(8)
 PROMPTS = [[DRAW.randrange(3, 500) for _ in range(100 + 50 * i)] for i in range(6)]
 # What the scaling block has no keys for: a test cannot wait for minutes of a past.
@@ -61,7 +62,7 @@ def fleet(model_path: Path, prefill: int | str, direct: bool = False) -> dict[st
     kv = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
     entry["engine_kwargs"]["kv_transfer_config"] = kv
     live = {**entry["batching"], "roles": {"prefill": prefill, "direct": direct}}
-    app["deployments"] = [{"name": f"MixedServer:tiny-{APP}", "user_config": {"batching": live}}]
+    app["deployments"] = [{"name": SERVER, "user_config": {"batching": live}}]
     return app
 
 
@@ -80,10 +81,19 @@ async def tokens(client: httpx.AsyncClient, prompt: Any) -> list[list[int]]:
     return [choice["token_ids"] for choice in answer.json()["choices"]]
 
 
+def told() -> Told | None:
+    """What the policy decided of late, and why."""
+    return {one.application: one for one in read_told()}.get(APP)
+
+
 def roles() -> list[str]:
     """The roles of the replicas that stay."""
     reports = (one["report"] for one in replicas(APP).values())
     return sorted(str(one.role) for one in reports if not one.leaving)
+
+
+def seen() -> tuple[list[str], Told | None]:
+    return roles(), told()
 
 
 async def test_one_engine_becomes_two_whose_roles_change_and_one_again_and_nothing_is_lost(
@@ -124,13 +134,14 @@ async def test_one_engine_becomes_two_whose_roles_change_and_one_again_and_nothi
         load = [asyncio.create_task(steady(k)) for k in range(40)]
         try:
             two = ["mixed", "prefill"]
-            await until("two engines", lambda: roles() == two, tries=3000, seen=roles)
+            await until("two engines", lambda: roles() == two, tries=3000, seen=seen)
+            await until("the reason", lambda: getattr(told(), "running", 0) == 2, seen=told)
+            assert (said := told()) and (said.deployment, said.desired) == (SERVER, 2)
             before = prefills(APP).get("remote", 0)
             await until("prompts go through", lambda: prefills(APP).get("remote", 0) > before + 20)
             status = await asyncio.to_thread(brimful, cluster, "status", "--json")
             # Replicas of a test before are known for some seconds after their end.
-            told = {one["role"] for one in json.loads(status)["replicas"]} - {None}
-            assert told == set(two)
+            assert {one["role"] for one in json.loads(status)["replicas"]} - {None} == set(two)
             assert "Its role is prefill" in await asyncio.to_thread(brimful, cluster, "explain")
             for prefill, direct in ((0, False), (1, True)):
                 await have(prefill, direct)
@@ -141,7 +152,7 @@ async def test_one_engine_becomes_two_whose_roles_change_and_one_again_and_nothi
             assert len(roles()) == 2 and "mixed" in roles()
             await have(1)
             many.clear()
-            await until("one engine", lambda: roles() == ["mixed"], tries=3000, seen=roles)
+            await until("one engine", lambda: roles() == ["mixed"], tries=3000, seen=seen)
             await served(1)
         finally:
             stop.set()
