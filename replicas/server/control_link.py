@@ -69,6 +69,7 @@ class ControlLink:
         self._reported_s = asyncio.get_running_loop().time()  # when it came
         self._answered_s = self._reported_s  # when the controller last did
         self._ask_s = -math.inf  # when it is to be asked next
+        self._crowded = False  # it gives longer periods than are configured
         self._complaints = Complaints(logger)
         self.role: Role | None = None  # as the controller said last
         self._leaves = False  # its replica is being removed
@@ -101,12 +102,15 @@ class ControlLink:
                 report |= {"config_refused": self.config_refused, "leaving": self._leaves}
                 told = from_wire(EngineReport, report)
                 self._note(told, clock())
-                if told.young:
+                often = told.young and not self._crowded
+                if often:
                     next_s = min(next_s, clock() + YOUNG_PERIOD_S)
-                if told.young or clock() >= self._ask_s:
+                if often or clock() >= self._ask_s:
                     self._ask_s = clock() - self._config.period_s
                     answer = await self._ask({name: report[name] for name in REPORTED})
-                    self._ask_s += answer["period_s"] if answer else 0.0
+                    if answer:
+                        self._ask_s += answer["period_s"]
+                        self._crowded = answer["period_s"] > self._config.period_s
                 self._metrics.publish_controller_age(clock() - self._answered_s)
                 if answer is not None and list(answer["switches"]) != list(report["switches"]):
                     next_s = clock()  # control was switched: apply that now, not in half a second
