@@ -80,6 +80,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--families", action="store_true", help="all model families in test_contract_plan.py"
     )
     parser.addoption(
+        "--contracts",
+        action="store_true",
+        help="all tests of the scheduler on the oldest and the newest vLLM",
+    )
+    parser.addoption(
         "--drain-seconds",
         type=float,
         default=10,

@@ -18,13 +18,13 @@ from tools.versions import VersionsError, folder_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
+FIRST = ("contract", "vllm_queues")
 TESTS = (
+    *FIRST,
     "batch_counts",
-    "contract",
     "limits",
     "sessions",
     "start_order",
-    "vllm_queues",
     "waiting_queues",
 )
 VERSIONS = pytest.mark.parametrize("release", [OLDEST, NEWEST])
@@ -45,11 +45,12 @@ def test_each_private_thing_is_there(release):
 
 
 @VERSIONS
-def test_its_scheduler_does_as_ours_assumes(release):
+def test_its_scheduler_does_as_ours_assumes(release, pytestconfig):
     before = fetched(release).parent
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{before}"}
     # Of others than this file, which would start itself.
-    files = [str(HERE / f"test_{name}.py") for name in TESTS]
+    names = TESTS if pytestconfig.getoption("contracts") else FIRST
+    files = [str(HERE / f"test_{name}.py") for name in names]
     options = ["-q", "-p", "no:cacheprovider", "-m", "not alone", "--tb=short", *files]
     check = f"import sys, vllm, pytest; assert vllm.__version__ == {release!r}, vllm.__version__;"
     script = f"{check} sys.exit(pytest.main({options!r}))"
