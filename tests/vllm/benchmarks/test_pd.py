@@ -1,6 +1,5 @@
 """The rivals of ``make bench-pd``, and how a run is judged."""
 
-
 import pytest
 
 from benchmarks.pd.measure import PdRow, Task, prefill_of, rule_of, steering_of
