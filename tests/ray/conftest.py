@@ -31,7 +31,6 @@ KV_LEASE_S = 10
 # Periods that tests wait for, and Ray's own.
 SOON = {
     "RAY_metrics_report_interval_ms": "1000",  # 10,000
-    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # 30
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",  # 10
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",  # 10
 }

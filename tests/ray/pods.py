@@ -107,6 +107,7 @@ class Pods:
             "RAY_worker_niceness": "0",
             "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
             **SOON,
+            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",  # 30
             "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback),
             "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": "32000",
             "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": "32100",
