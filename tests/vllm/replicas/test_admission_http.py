@@ -428,6 +428,29 @@ async def test_the_first_token_of_any_of_them_is_that_of_the_call(kind: RequestO
     assert sum(gate.admission.counts.started.values()) == 1
 
 
+async def test_who_is_refused_whatever_its_prompt_is_does_not_reach_the_app(engine, gate) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError(scope)
+
+    gate.admission.waiting.learn(EngineView(free_slots=0, requests_per_s=0.001))
+    async with client_of(before(app, engine, gate)) as made:
+        late = await ask(made)
+        large = await ask(made, {"x-large": "y" * 17_000})
+    assert (late.status_code, late.headers["x-brimful-reason"]) == (429, "deadline")
+    assert (large.status_code, large.json()["error"]["param"]) == (431, "x-large")
+
+
+async def test_a_prompt_that_its_handler_never_waits_for_keeps_no_place(engine, gate) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        engine.generate(PROMPT, SamplingParams(), "r")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    await sent(before(app, engine, gate))
+    assert gate.admission.counts.let_in == {"silver": 1}
+    assert gate.admission.waiting.requests == 0
+
+
 @pytest.mark.parametrize("begun", [0, 1])
 async def test_requests_of_one_name_have_each_its_own_timeout(begun: int) -> None:
     engine, gate = guarded()
