@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from serve_app.autoscaling_block import AUTOSCALING_POLICY
+
 MAX_NUM_SEQS = 64
 
 
@@ -41,3 +43,9 @@ def application(
         "import_path": "serve_app:build_app",
         "args": {"llm_configs": [entry]},
     }
+
+
+def scaled_soon(**more: float) -> dict[str, Any]:
+    """An autoscaling policy that remembers seconds: the ``scaling`` block has no keys for them."""
+    kwargs = {"target_utilization": 1, "drain_s": 20, "start_s": 5, "peak_s": 10, "peak_starts": 0}
+    return {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": {**kwargs, **more}}

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.virtual.plan import EngineOptions
-from tests.ray.applications import application
+from tests.ray.applications import application, scaled_soon
 from tests.ray.collector import ENV as SPANS_BY_HTTP
 
 # A step takes 80 to 150 ms, in which one core can do what the stack has to do beside it.
@@ -100,11 +100,11 @@ def left_alone(model_path: Path) -> dict[str, Any]:
                 "max_replicas": 2,
                 "downscale_delay_s": 5,
                 "look_back_period_s": 5,
+                "policy": scaled_soon(),
             }
         },
         batching={"policy": "static"},
         emulate={"profile": PROFILE},
-        scaling={"start_s": 5, "peak_s": 10, "peak_starts": 0},
     )
 
 

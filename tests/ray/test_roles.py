@@ -11,10 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from serve_app.launch.local_cluster import LocalCluster
 from serve_app.scaling_export import Told, read_told
-from tests.ray.applications import application
+from tests.ray.applications import application, scaled_soon
 from tests.ray.conftest import Deploy, base_url, wait_reported
 from tests.ray.control import prefills, replicas, until
 
@@ -24,16 +23,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
 APP, SERVER = "roles", "MixedServer:tiny-roles"
 DRAW = random.Random(8)
 PROMPTS = [[DRAW.randrange(3, 500) for _ in range(100 + 50 * i)] for i in range(6)]
-# What the scaling block has no keys for: a test cannot wait for minutes of a past.
-SOON = {
-    "target_utilization": 1,
-    "drain_s": 20,
-    "start_s": 5,
-    "peak_s": 10,
-    "peak_starts": 0,
-    "queue_factor": 1,
-    "queue_for_s": 3,
-}
 SLA = {"itl_ms": 1000}  # in reach of any machine: where it is not, nothing is scaled
 
 
@@ -50,7 +39,7 @@ def fleet(model_path: Path, prefill: int | str, direct: bool = False) -> dict[st
                 "downscale_delay_s": 2,
                 "look_back_period_s": 2,
                 "metrics_interval_s": 0.5,
-                "policy": {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": SOON},
+                "policy": scaled_soon(queue_factor=1, queue_for_s=3),
             }
         },
         # So few run together that a queue gets deep, whatever the machine makes of them.
