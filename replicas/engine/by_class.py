@@ -89,7 +89,7 @@ class ByClass:
         self.decodes = self._counted(ids, (r.request_id for r in prefilling))
 
     def skip(self, running: Sequence[Any], prefilling: Collection[Any], n: int) -> set[Any]:
-        """Of the decodes that a step may skip n, which had a token last."""
+        """Choose n decodes that a step skips: those without a promise that had a token last."""
         loose = [
             r for r in running if self.promised_s(r.request_id) == math.inf and r not in prefilling
         ]

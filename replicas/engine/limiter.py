@@ -146,11 +146,11 @@ class Limiter:
     ) -> tuple[int, float | None]:
         """Decodes promised no time between tokens that a step skips, and what it then may take.
 
-        As many as would make the others late, and those for which half of the step beside c0 goes
-        to prompts that have a promise or outrank. The law does not count on this: its target is
-        beyond D if all decodes together are late, so it does not hold where half of them have no
-        promise. None is skipped if the others alone are late, or
-        if that could preempt some of them: vLLM preempts among those that it sees.
+        A step skips as many as would make the others late. If a prompt with a promise is in
+        prefill, or a waiting one outranks, half of the step beside c0 is kept for prompts. The law
+        does not count on skipping: its target is beyond D if all decodes together are late, so it
+        does not hold if half of them have no promise. None is skipped if the others alone are late,
+        or if that could preempt some of them: vLLM preempts among those that it sees.
         """
         engine, model, decodes = self._engine, held.model, state.decodes
         if target_s is None or model is None or not (state.loose and decodes):
