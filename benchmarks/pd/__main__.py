@@ -6,7 +6,6 @@ prompts and which way each request takes. What ran is kept; a run that was stopp
 was.
 """
 
-from benchmarks.pd.fluid import measure_fluid
 from benchmarks.pd.measure import Task, measure
 from benchmarks.pd.table import (
     ENGINES,
@@ -38,12 +37,6 @@ TEXT = (
     " `taichi.py`). `auto` begins with all engines mixed and knows nothing of the workload."
 )
 
-FLUID_TEXT = (
-    "As in [the replay](../prefill-decode.md#measured), in the fluid fleet of `brimful fleet`:"
-    " a rate holds where 99% of the requests of a run's second half are inside the SLA. Runs of"
-    " 2,400 engine-seconds, 5 minutes at least; roles are decided every 10 s."
-)
-
 
 def main() -> None:
     parser = parser_of(__doc__, WORKLOADS, "WORKLOAD")
@@ -52,28 +45,23 @@ def main() -> None:
     parser.add_argument(
         "--fixed", type=int, default=2, help="ratios of a row, the best by fluid arithmetic; 0: all"
     )
-    parser.add_argument(
-        "--fluid", action="store_true", help="capacities in the fluid fleet, without rivals"
-    )
     args = parser.parse_args()
-    capacity = measure_fluid if args.fluid else measure
     tasks = [
         Task(row, arm, FIRST_SEED, args.small)
         for row in rows_of(args.engines, args.only, args.itl_ms, LINKS_GBIT_S)
-        for arm in arms_of(row, FIRST_SEED, args.fixed, () if args.fluid else tuple(RIVALS))
+        for arm in arms_of(row, FIRST_SEED, args.fixed, tuple(RIVALS))
     ]
     runs = list(dict.fromkeys(map(without_link, tasks)))
     with bench_of(args, (FIRST_SEED,), CACHE / "pd.sqlite") as bench:
-        of = dict(zip(runs, bench.map(capacity, runs, "pd"), strict=True))
+        of = dict(zip(runs, bench.map(measure, runs, "pd"), strict=True))
     per_s = {task: of[without_link(task)] for task in tasks}
-    text = FLUID_TEXT if args.fluid else TEXT
     rows, tables = tuple(figures(per_s)), (table(per_s),)
-    section = Section("pd", "prefill and decode apart", text, rows, tables)
+    section = Section("pd", "prefill and decode apart", TEXT, rows, tables)
     show(section)
     whole = set(args.only) == set(WORKLOADS) and args.itl_ms == list(ITLS_MS)
     if whole and not args.small:
-        name = "-".join(["pd", *(["fluid"] if args.fluid else []), *map(str, args.engines)])
-        options = f"{'--fluid ' if args.fluid else ''}--fixed {args.fixed} --engines"
+        name = "-".join(["pd", *map(str, args.engines)])
+        options = f"--fixed {args.fixed} --engines"
         told = " ".join([options, *map(str, args.engines)])
         write_page(name, section.markdown(f"make bench-pd ARGS='{told}'"))
     end("pd", section.rows)

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from controller.config import Sla
-from controller.errors import ConfigError
 from controller.validation import parse
 from replicas.profiles.profile_file import load_profile
 from serve_app.tables import console_for, new_table
 from simulator.fleet.days import CONVERSATION, MOST_REPLICAS, PEAK_REPLICAS, Day, find_days
 from simulator.fleet.outcome import SHARE
 from simulator.replay.command import progress
-from simulator.replay.role_arguments import add_link, read_scaled_roles
 from simulator.replay.values import number, seed
 
 if TYPE_CHECKING:
@@ -80,14 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " above them are of a cheaper group and are taken away at random times after a notice,"
         " each by itself or a share of them together",
     )
-    parser.add_argument(
-        "--roles",
-        choices=("aggregated", "auto"),
-        default="aggregated",
-        help="auto: the controller says how many replicas compute prompts for the others, and"
-        " autoscaling goes by what the fleet carries so (default: aggregated)",
-    )
-    add_link(parser)
     parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead")
 
@@ -109,12 +99,7 @@ def run(args: argparse.Namespace) -> int:
     check_bounds(bounds, "bounds")
     overflow = None if args.overflow is None else parse_overflow(args.overflow)
     sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
-    transfer = read_scaled_roles(args)
-    if transfer is not None and overflow is not None:
-        raise ConfigError(["--overflow: is not allowed with --roles auto: one group alone"])
-    ground = Ground(
-        load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed, transfer=transfer
-    )
+    ground = Ground(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)
     for spec in args.policy:  # all of them before the first takes its time
         if spec != ORACLE:
             parse_policy(spec, ground, bounds)

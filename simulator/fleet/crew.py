@@ -1,7 +1,7 @@
 """The replicas of a fluid fleet: those that start, serve, drain, and are taken away."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -62,7 +62,6 @@ class Crew:
         fleet: with a slot for each that can be there at a time.
         replicas: ready at the beginning.
         overflow: the second group; None: there is none.
-        spare: the roles of which one may go, the first before the others; None: there is one role.
     """
 
     def __init__(
@@ -73,9 +72,7 @@ class Crew:
         replicas: int,
         overflow: Overflow | None = None,
         seed: int = 0,
-        spare: Callable[[], Sequence[int]] | None = None,
     ) -> None:
-        self._spare = spare
         self.fleet, self.names = fleet, dict[int, str]()
         self.lost = self.resent = self.taken = 0  # requests lost, sent again; replicas taken away
         self._engine, self._startup_s, self._overflow = engine, startup_s, overflow
@@ -145,10 +142,6 @@ class Crew:
     def _least_busy(self) -> int:
         fleet = self.fleet
         ready = np.flatnonzero(fleet.status == READY)
-        if self._spare is not None:
-            ready = next(
-                of for role in self._spare() if len(of := ready[fleet.role[ready] == role])
-            )
         busy = fleet.decodes[ready] + fleet.waiting[ready] + (fleet.prompt[ready] != NOBODY)
         groups = np.array([self._group[int(slot)] for slot in ready])
         return int(ready[int(np.lexsort((busy, -groups))[0])])

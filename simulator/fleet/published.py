@@ -6,7 +6,7 @@ well, once the report has what it is made of. Beside them stand the numbers that
 itself, for policies that go by those.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -39,7 +39,6 @@ class Publisher:
     Args:
         model: the step-time model that the replicas have learnt.
         reads: names that the policy reads, to build no others; None: all.
-        carried: requests/s of so many replicas with their best split of roles; None: one role.
     """
 
     def __init__(
@@ -49,9 +48,7 @@ class Publisher:
         sla: Sla,
         model: StepModel,
         reads: tuple[str, ...] | None = None,
-        carried: Callable[[LengthMoments, int], float] | None = None,
     ) -> None:
-        self._carried = carried
         self._fleet, self._engine, self._sla, self._model = fleet, engine, sla, model
         self._reads = None if reads is None else frozenset(reads)
         self._arrived: dict[str, list[tuple[float, int]]] = {}
@@ -173,9 +170,6 @@ class Publisher:
                 cap = min(cap, sla_batch(model, lengths, itl_s))
         running = max(int(cap), 1)
         carried = capacity_per_s(model, lengths, running, itl_s)
-        if carried and self._carried is not None:
-            ready = max(int((self._fleet.status == READY).sum()), 1)
-            carried = self._carried(lengths, ready) / ready
         return replace(
             self._template,
             max_running=running,

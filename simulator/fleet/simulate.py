@@ -9,13 +9,11 @@ import numpy as np
 
 from controller.config import Sla
 from controller.models.step_time import StepModel
-from controller.roles import Transfer
 from replicas.profiles.profile import StepProfile
 from simulator.fleet.crew import Crew, Overflow
 from simulator.fleet.outcome import Outcome
 from simulator.fleet.published import Publisher, learnt
 from simulator.fleet.ray_stages import Clock, RayAutoscaler
-from simulator.fleet.role_split import RoleSplit
 from simulator.fleet.state import Engine, engine_of, make_fleet
 from simulator.fleet.traffic import Requests
 
@@ -32,8 +30,6 @@ class Ground:
         tick_s: between two samples, each followed by a decision; Ray Serve's controller decides
             every 0.1 s, on samples that come every few seconds.
         max_ongoing: Ray Serve's ``max_ongoing_requests`` of one replica.
-        transfer: of KV between replicas with roles, whose number the controller gives; None: each
-            computes its own prompts.
     """
 
     profile: StepProfile
@@ -42,7 +38,6 @@ class Ground:
     tick_s: float = 5.0
     max_ongoing: int = 4096
     seed: int = 0
-    transfer: Transfer | None = None
 
     def engine(self, requests: Requests) -> Engine:
         """One replica's engine; it has learnt how much a running request is still to grow."""
@@ -51,7 +46,6 @@ class Ground:
             self.sla,
             mean_growth=float(requests.output.mean()) / 2,
             max_ongoing=self.max_ongoing,
-            transfer=self.transfer,
         )
 
     def model(self, requests: Requests, engine: Engine) -> StepModel:
@@ -83,13 +77,8 @@ def simulate(
     engine = ground.engine(requests)
     fleet = make_fleet(requests, 2 * scaler.config.max_replicas + 8, engine, ground.seed)
     model = ground.model(requests, engine)
-    roles = None
-    if ground.transfer is not None:
-        roles = RoleSplit(fleet, engine, ground.sla, model, ground.transfer)
-    spare = roles.spare if roles else None
-    carried = roles.carried_per_s if roles else None
-    crew = Crew(fleet, engine, ground.startup_s, scaler.target, overflow, ground.seed, spare)
-    publisher = Publisher(fleet, engine, ground.sla, model, reads=reads, carried=carried)
+    crew = Crew(fleet, engine, ground.startup_s, scaler.target, overflow, ground.seed)
+    publisher = Publisher(fleet, engine, ground.sla, model, reads=reads)
     ticks = math.ceil(seconds / ground.tick_s)
     targets, ready = np.zeros(ticks, dtype=np.int64), np.zeros(ticks, dtype=np.int64)
     for tick in range(ticks):
@@ -97,8 +86,6 @@ def simulate(
         crew.work_until(clock.now_s)
         scaler.observe(publisher.sample(crew.names, clock.now_s), float(fleet.hold[2]))
         crew.scale_to(scaler.decide(), clock.now_s)
-        if roles is not None:
-            roles.look(clock.now_s)
         targets[tick], ready[tick] = scaler.target, crew.ready
         if tick % 200 == 199:
             progress(200 * ground.tick_s)

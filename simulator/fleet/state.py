@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.config import Sla
-from controller.roles import Transfer
 from replicas.profiles.profile import LinearCost, StepProfile, TableCost
 from simulator.fleet.traffic import Requests
 
@@ -19,7 +18,6 @@ Ints = NDArray[np.int64]
 NOBODY = -1
 ABSENT, READY, DRAINING = 0, 1, 2
 IN_TIME, LATE = 0, 1
-MIXED, PREFILL = 0, 1
 
 
 class Engine(NamedTuple):
@@ -31,7 +29,6 @@ class Engine(NamedTuple):
     Args:
         itl_s, ttft_s: the SLA; infinite where there is none.
         mean_growth: tokens that a running request is still to hold on average, for memory.
-        wire_s, latency_s: KV of a token on a network card; what a transfer takes besides.
     """
 
     knots: Floats
@@ -46,8 +43,6 @@ class Engine(NamedTuple):
     kv_tokens: float
     mean_growth: float
     max_ongoing: int
-    wire_s: float
-    latency_s: float
 
 
 def engine_of(
@@ -56,12 +51,8 @@ def engine_of(
     *,
     mean_growth: float,
     max_ongoing: int,
-    transfer: Transfer | None = None,
 ) -> Engine:
     """This accelerator under this agreement.
-
-    Args:
-        transfer: of KV to another; None: none is moved.
 
     Raises:
         TypeError: a step-time law that is neither a line nor a table.
@@ -99,8 +90,6 @@ def engine_of(
         float(profile.kv_tokens),
         mean_growth,
         max_ongoing,
-        0.0 if transfer is None else transfer.wire_s(1),
-        0.0 if transfer is None else transfer.latency_s,
     )
 
 
@@ -119,17 +108,6 @@ class Fleet(NamedTuple):
         arrivals: requests sent there since the slot was taken.
         since_late: prompt tokens begun since the last late request's turn, its own included.
         firsts, lates: likewise first tokens, and those that came too late for the SLA.
-        role: MIXED, or PREFILL: it computes prompts for others, without the ITL once its last
-            decode has ended.
-        step_end_s, in_step: of a step of prompts alone when it ends (infinite: none is under way),
-            and the list of those that end with it.
-        prompts_for_others: not computed yet; the replicas that decode them keep a place.
-        promised, promised_tokens: such places, and their prompts' tokens.
-        loads: list of those whose KV is here, or on its way, by when it is there.
-        sends_s, receives_s: until when each network card is busy.
-        booked_s: the same for one of both, as the router foresees it.
-        decode_at, there_s: of each request, who decodes it (NOBODY: who computes its prompt), and
-            when its KV is there.
         hold: first and last of those that no replica could take, and how many.
         done, counts: rows in order of their end; how many ended, how many arrived.
     """
@@ -152,18 +130,6 @@ class Fleet(NamedTuple):
     since_late: Floats
     firsts: Ints
     lates: Ints
-    role: Ints
-    step_end_s: Floats
-    in_step: Ints
-    prompts_for_others: Ints
-    promised: Ints
-    promised_tokens: Floats
-    loads: Ints
-    sends_s: Floats
-    receives_s: Floats
-    booked_s: Floats
-    decode_at: Ints
-    there_s: Floats
     hold: Ints
     done: Ints
     counts: Ints
@@ -197,18 +163,6 @@ def make_fleet(requests: Requests, slots: int, engine: Engine, seed: int) -> Fle
         since_late=np.zeros(slots),
         firsts=np.zeros(slots, dtype=np.int64),
         lates=np.zeros(slots, dtype=np.int64),
-        role=np.full(slots, MIXED, dtype=np.int64),
-        step_end_s=np.full(slots, np.inf),
-        in_step=np.full(slots, NOBODY, dtype=np.int64),
-        prompts_for_others=np.zeros(slots, dtype=np.int64),
-        promised=np.zeros(slots, dtype=np.int64),
-        promised_tokens=np.zeros(slots),
-        loads=np.full(slots, NOBODY, dtype=np.int64),
-        sends_s=np.zeros(slots),
-        receives_s=np.zeros(slots),
-        booked_s=np.zeros(slots),
-        decode_at=np.full(n, NOBODY, dtype=np.int64),
-        there_s=np.full(n, np.nan),
         hold=np.array([NOBODY, NOBODY, 0], dtype=np.int64),
         done=np.zeros(n, dtype=np.int64),
         counts=np.zeros(2, dtype=np.int64),
@@ -223,15 +177,8 @@ def make_fleet(requests: Requests, slots: int, engine: Engine, seed: int) -> Fle
 
 def occupy(fleet: Fleet, slot: int, now_s: float) -> None:
     """A new, empty replica stands ready in this slot."""
-    for counts in (fleet.decodes, fleet.waiting, fleet.arrivals, fleet.firsts):
+    for counts in (fleet.decodes, fleet.waiting, fleet.arrivals, fleet.firsts, fleet.lates):
         counts[slot] = 0
-    for counts in (fleet.lates, fleet.prompts_for_others, fleet.promised):
-        counts[slot] = 0
-    fleet.role[slot] = MIXED
-    for when_s in (fleet.sends_s, fleet.receives_s, fleet.booked_s, fleet.promised_tokens):
-        when_s[slot] = 0.0
-    fleet.step_end_s[slot] = np.inf
-    fleet.in_step[slot] = fleet.loads[slot] = NOBODY
     for amounts in (fleet.held, fleet.steps, fleet.prompt_left, fleet.since_late):
         amounts[slot] = 0.0
     fleet.head[slot] = fleet.tail[slot] = fleet.prompt[slot] = NOBODY

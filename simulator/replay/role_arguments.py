@@ -52,11 +52,6 @@ def add_roles(group: argparse._ArgumentGroup) -> None:
         " compute prompts and hand them over; auto: as many as carry most, and prompts go direct"
         " where that is sooner",
     )
-    add_link(group)
-
-
-def add_link(group: argparse._ActionsContainer) -> None:
-    """How KV gets from engine to engine."""
     group.add_argument(
         "--kv-bytes-per-token",
         type=number(1, 1e9),
@@ -122,19 +117,6 @@ def transfer_of(args: argparse.Namespace) -> Transfer:
         )
     )
     return Transfer(kv_bytes, gbit_s * 1e9 / 8, latency_ms / 1000)
-
-
-def read_scaled_roles(args: argparse.Namespace) -> Transfer | None:
-    """For a fleet whose number of engines changes: how KV moves; None: no roles.
-
-    Raises:
-        ConfigError: naming arguments that contradict each other.
-    """
-    if args.roles == "auto":
-        return transfer_of(args)
-    if asked := [_option(name) for name in LINK if getattr(args, name) is not None]:
-        raise ConfigError([f"{asked[0]}: needs --roles auto: no KV is moved else"])
-    return None
 
 
 def _option(name: str) -> str:

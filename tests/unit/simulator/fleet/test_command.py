@@ -16,8 +16,6 @@ from serve_app import cli
         (["--day", "nowhere.json"], "nowhere.json: cannot be read"),
         (["--max-replicas", "500"], "at most 200"),
         (["--day", "step", "--overflow", "price=1"], "base=N or quantile=SHARE"),
-        (["--day", "step", "--link-gbit-s", "25"], "link-gbit-s: needs --roles auto"),
-        (["--roles", "auto", "--overflow", "base=3"], "--overflow: is not allowed with --roles"),
         (["--day", "step", "--itl", "0.1"], "one replica does not keep it"),
     ],
 )
