@@ -11,7 +11,7 @@ from controller.models.lengths import LengthMoments
 from controller.models.step_time import IN_REACH, StepModel
 
 # Steps are given at least this share of what D leaves one decode, or no request would start beside
-# others; where D is infeasible, as long as so many steps of one decode.
+# others; if D is infeasible, as long as so many steps of one decode.
 LEAST_ROOM_FRAC, INFEASIBLE_STEPS = 0.1, 2.0
 
 

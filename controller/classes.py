@@ -18,7 +18,7 @@ UNNAMED = "default"  # the one class if no `classes` block is given; also OpenAI
 MOST_PRIORITY = 2**31 - 1
 LONGEST_TIMEOUT_S = 86_400.0
 OFF = "off"
-# The longest wait where an SLA is set and nothing else: as long as gateways let a request wait, or
+# The longest wait if an SLA is set and nothing else: as long as gateways let a request wait, or
 # so many times the time to first token that is agreed.
 LONGEST_WAIT_S, LONGEST_WAIT_TTFTS = 30.0, 5.0
 MOST_WAITING = 1_000_000_000  # that is no bound
@@ -139,7 +139,7 @@ class ServiceClasses:
         return {name: one.model_dump() for name, one in self.by_name.items()}
 
     def slowed(self, time_scale: float) -> "ServiceClasses":
-        """The same classes where every step takes ``time_scale`` times as long."""
+        """The same classes if every step takes ``time_scale`` times as long."""
         return ServiceClasses(
             {
                 name: one.model_copy(
@@ -208,7 +208,7 @@ def _wrong_aliases(classes: Mapping[str, ServiceClass], where: str) -> list[str]
 
 
 def one_class(ttft_ms: float | None) -> ServiceClasses:
-    """Where no ``classes`` block is given: one class with the SLA's time to first token, ms."""
+    """Without a ``classes`` block: one class with the SLA's time to first token, ms."""
     return ServiceClasses({UNNAMED: ServiceClass(ttft_ms=ttft_ms, default=True)})
 
 
@@ -223,7 +223,7 @@ def let_in_by(
     """The classes and the settings by which a replica lets requests in.
 
     Each class has its own deadline. Without classes there is one: its deadline is the SLA's time to
-    first token where an ``admission`` block without ``longest_wait_s`` is given, else the longest
+    first token if an ``admission`` block without ``longest_wait_s`` is given, else the longest
     wait, and then neither the number of requests that wait nor the time that one has waited is a
     reason to refuse it.
     """

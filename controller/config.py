@@ -22,7 +22,7 @@ from controller.validation import parse
 # A report that is lost costs its time-out, half a lease, and then one period until the next answer
 # is applied. Of three periods, that leaves half a period for the calls themselves.
 LEAST_LEASE_PERIODS = 3
-# The longest time that can be agreed: what is far beyond it overflows where it is squared.
+# The longest time that can be agreed: what is far beyond it overflows when it is squared.
 A_DAY_MS = 86_400_000.0
 STALL_ITLS = 20  # so many times itl_ms: a gap that no percentile shows, and every reader sees
 
@@ -105,7 +105,7 @@ def warn_removed(key: str, value: Any) -> None:
 
 
 def slowed_ms(agreed_ms: float | None, time_scale: float) -> float | None:
-    """A time that is agreed, where every step takes ``time_scale`` times as long; None: none is."""
+    """A time that is agreed, if every step takes ``time_scale`` times as long; None: none is."""
     return None if agreed_ms is None else min(agreed_ms * time_scale, A_DAY_MS)
 
 
@@ -167,7 +167,7 @@ def _is_count(value: Any) -> bool:
 
 
 class RolesOptions(Block):
-    """How many engines compute prompts for the others, where each can do both (decision 40)."""
+    """How many engines compute prompts for the others, if each can do both (decision 40)."""
 
     prefill: Literal["auto"] | int = Field(
         "auto",
@@ -260,7 +260,7 @@ class BatchingConfig(Block):
 
     @property
     def steps_aside(self) -> bool:
-        """Whether hopeless requests step aside (where ``sla.ttft_ms`` is set)."""
+        """Whether hopeless requests step aside (if ``sla.ttft_ms`` is set)."""
         return self.policy == "adaptive" if self.step_aside is None else self.step_aside
 
     @property
@@ -272,7 +272,7 @@ class BatchingConfig(Block):
     def preempted_at_most(self) -> float | None:
         """The share of requests that ``adaptive`` may let be preempted; None: as many as pay.
 
-        A preempted request waits longer for a token than any SLA allows. Where it comes from the
+        A preempted request waits longer for a token than any SLA allows. If it comes from the
         SLA's percentile a long answer counts as several (``preempted_share.worth_of``).
         """
         if self.overflow_probability is not None or self.sla.itl_ms is None:

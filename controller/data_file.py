@@ -123,7 +123,7 @@ def _validated(data: Any, model: type[M], file: str, text: str) -> M:
 
 
 def _line_of(text: str, path: tuple[str | int, ...]) -> int:
-    """The line on which the value at ``path`` starts, from 1; its parent's where it is missing."""
+    """The line on which the value at ``path`` starts, from 1; its parent's if it is missing."""
     if "\n" not in text.rstrip():  # as programs write it; of a recording, PyYAML takes a minute
         return 1
     # JSON is YAML, and only YAML's parser tells where a value stands.

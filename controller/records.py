@@ -50,7 +50,7 @@ class StepSample:
         duration_s: from the previous output to this one while busy, else from the scheduling.
         started: the prompt tokens to compute of each request that had its first chunk: the prefix
             cache has the others.
-        seen_s: what passed between the outputs, where it is counted for another step
+        seen_s: what passed between the outputs, if it is counted for another step
             (``replicas.engine.intervals``); None: ``duration_s``.
         by_class: decodes of each class; empty if all have the SLA's time between tokens.
     """
@@ -300,7 +300,7 @@ class ReplicaReport:
         config_refused: why the last ``user_config`` is not what holds; None: it is.
         busy_s: what all steps took since the engine started, seconds.
         busy_frac: the share of the last seconds in which a step ran, 0 to 1.
-        advised: what control would have moved, where it was not enforced.
+        advised: what control would have moved, if it was not enforced.
         role: that it is in; "prefill" from when it no longer ``controller.roles.keeps_itl``. None:
             it is not told of roles.
         leaving: the replica is being removed: it ends what it has and is sent no more.
@@ -447,7 +447,7 @@ class BatchLimits:
         target_s, target_full_s: seconds that a step with prompt tokens may take; the second while
             more requests wait than ``counted_waiting``. None: as long as it takes.
         by_class: the same by class, if classes differ.
-        model: the replica's step-time model where the policy sizes steps by it, else the group's.
+        model: the replica's step-time model if the policy sizes steps by it, else the group's.
         usual_speed: steps that take up to so many times as long as by the model are noise.
         reserve: KV memory that is kept free for what runs; None: no request waits for memory.
         memory: what the policy has to remember; the engine keeps it and sends it back.

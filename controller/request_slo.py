@@ -8,7 +8,7 @@ from typing import Any
 from controller.classes import ServiceClass, ServiceClasses
 from controller.config import Sla
 
-# In vLLM's ``SamplingParams.extra_args``, which go to the engine with the request. Where classes
+# In vLLM's ``SamplingParams.extra_args``, which go to the engine with the request. If classes
 # are configured the replica's own gate writes it, over whatever a client may have put there.
 KEY = "brimful"
 

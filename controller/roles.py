@@ -9,7 +9,7 @@ With c0..c4, m the step-time model, i and o the mean lengths, h the mean KV of a
     a decode         d = (c1 + c2 h) o seconds of a mixed engine's steps
     a prompt there   p = c i seconds
 
-x requests/s through n prefill engines and y/s direct are carried by N - n mixed ones where
+x requests/s through n prefill engines and y/s direct are carried by N - n mixed ones if
 
     x i <= n R,   x i b <= W min(n, N - n)                   the pool, and the network cards
     x d + y (p + d) <= (N - n) (D - c0 - m) / D              steps take D at most
@@ -49,7 +49,7 @@ DWELL_S = 30.0
 # compute its first token.
 HANDOVER_STEPS = 1.5
 HALVINGS = 12  # of the load of a pool: its rate to 1/4096
-LEAST_ENDED = 100  # requests: their mean is known to 10% where lengths spread as far as they are
+LEAST_ENDED = 100  # requests: their mean is known to 10% if lengths spread as far as they are
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ class Switch:
 
     Args:
         epoch_ms: says which of two is newer: the Unix time of the switch by the controller's clock,
-            ms, or one more than the newest that the controller knew, where its clock is behind.
+            ms, or one more than the newest that the controller knew, if its clock is behind.
         enforce: False: limits are computed and reported, and vLLM runs at its own; True: as the
             configuration says (``batching.enforce``).
         group: the group that it is for; None: all of them, those that come later too.
@@ -73,5 +73,5 @@ def next_switch(
 
 
 def _rank(switch: Switch) -> tuple[int, bool]:
-    # Of two at the same moment (two controllers), off: it is the one that harms nobody.
+    # Of two at the same moment (two controllers), off: it is the one that does no harm.
     return switch.epoch_ms, not switch.enforce

@@ -49,7 +49,7 @@ def unknown_key(place: str, key: str, allowed: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a line repeats it: as Python writes it, cut where it is long."""
+    """A value as a line repeats it: as Python writes it, cut if it is long."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # nested too deeply; a number of too many digits

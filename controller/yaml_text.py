@@ -30,7 +30,7 @@ class Loader(yaml.SafeLoader):
 
 
 def problem_of(error: yaml.YAMLError) -> str:
-    """What is wrong, in one line, with its place where that is known."""
+    """What is wrong, in one line, with its place if that is known."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return f"not valid YAML: {' '.join(str(error).split())}"
     mark = error.problem_mark or error.context_mark

@@ -165,7 +165,7 @@ class BatchController:
     def _end_unused(self, after_s: float) -> None:
         while (left_s := self._reported_s + after_s - time.monotonic()) > 0:
             time.sleep(left_s)
-        logger.info("Nobody reported for %.0f s; the batch controller ends.", after_s)
+        logger.info("No replica reported for %.0f s; the batch controller ends.", after_s)
         while True:
             try:
                 ray.kill(ray.get_runtime_context().current_actor, no_restart=True)

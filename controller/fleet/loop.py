@@ -69,7 +69,7 @@ class _Group:
     unlike: frozenset[str] = frozenset()
     roles: RolePool[str] = field(default_factory=RolePool)
     base: BatchingConfig | None = None  # the one that came last, by which roles go
-    role_capacity_per_s: float | None = None  # of each, where some compute prompts for others
+    role_capacity_per_s: float | None = None  # of each, if some compute prompts for others
 
 
 class ControlLoop:

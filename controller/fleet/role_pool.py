@@ -124,7 +124,7 @@ class RolePool(Generic[K]):
         return sum(role == "prefill" for role in self.roles.values())
 
     def _assign(self, reports: Mapping[K, ReplicaReport]) -> None:
-        """Whoever has least to lose: the emptiest batch, or the shortest queue of prompts."""
+        """The replica with least to lose: the emptiest batch, or the shortest queue of prompts."""
         wanted = min(self.wanted, max(len(self.roles) - 1, 0))
         while (now := self._count()) != wanted:
             source: Role = "mixed" if now < wanted else "prefill"
@@ -147,7 +147,7 @@ def carried(
     *,
     direct: bool = True,
 ) -> tuple[Split, ...]:
-    """What each number of prefill engines would carry; empty where that is not known yet.
+    """What each number of prefill engines would carry; empty if that is not known yet.
 
     Args:
         mixed: reports of those that decode: a prefill engine's requests end with one token.

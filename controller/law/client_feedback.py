@@ -29,7 +29,7 @@ class Gaps:
     late: int = 0
 
     def since(self, before: Self) -> "Gaps":
-        """Those that came since; all of them where counting began anew."""
+        """Those that came since; all of them if counting began anew."""
         if self.n < before.n or self.late < before.late:
             return Gaps(self.n, self.late)
         return Gaps(self.n - before.n, self.late - before.late)

@@ -27,8 +27,8 @@ def horizons(longest: int) -> Ints:
     """Tokens ahead, from 1 to ``longest``, ascending.
 
     Memory peaks just before many end together, so the points are dense in units of the lengths
-    themselves: ``POINTS`` of them where lengths are alike, and no further apart than a fifth of
-    the way where they are spread over decades.
+    themselves: ``POINTS`` of them if lengths are alike, and no further apart than a fifth of
+    the way if they are spread over decades.
     """
     points, at = [], 1.0
     while at < longest:

@@ -41,7 +41,7 @@ LAUNCHED = 1.15  # times the launch: what took longer was kept by the card
 
 
 def guess(itl_s: float) -> StepModel:
-    """Before the first step: an SLA is set where a model meets it, with room.
+    """Before the first step: users set an SLA that a model meets with room.
 
     Half of it goes for an empty step; 256 decodes or 512 prompt tokens fill the rest.
     """

@@ -36,7 +36,7 @@ BEYOND = 4.0  # in J, of a target by which more than that are late
 # Before steps have run T / s is taken to spread by 5%, as if so many steps had shown it.
 FIRST_SPREAD, FIRST_STEPS = 0.05, 40
 MOST_LOAD = 0.75
-LEAST_SERVED = 0.15  # of what steps of ten D carry: where D leaves less, it buys too little
+LEAST_SERVED = 0.15  # of what steps of ten D carry: if D leaves less, it buys too little
 KNOWN_STEPS = 200  # while fewer were seen the model is a guess, and D is kept
 # Candidates: these quantiles of theta, multiples of D, and steps that take a whole prompt.
 QUANTILES = np.array(
@@ -55,7 +55,7 @@ class Targets:
 
     Args:
         now_s: for the prompts that come.
-        full_s: where as many come as are counted on to be served.
+        full_s: if as many come as are counted on to be served.
         served_per_s: prompt tokens/s that are counted on.
         inside_s: of which as many steps are late as may be; D at most.
     """
@@ -76,7 +76,7 @@ def theta_s(expected_s: Floats, took_s: Floats, itl_s: float) -> Floats:
 
 
 def in_time_s(expected_s: Floats, took_s: Floats, itl_s: float) -> Floats:
-    """theta of the last rows with prompts, ascending; where they are few, with the guess."""
+    """theta of the last rows with prompts, ascending; if they are few, with the guess."""
     known = theta_s(expected_s, took_s, itl_s)
     missing = max(FIRST_STEPS - len(known), 0)
     return np.sort(np.concatenate([known, itl_s / _FIRST[:missing]]))
@@ -144,7 +144,7 @@ class TargetSearch:
         come_per_s: float,
         known: bool,
     ) -> float:
-        """The s of the least J where so many prompt tokens/s are served, and so many come."""
+        """The s of the least J if so many prompt tokens/s are served, and so many come."""
         n = len(in_time)
         prompts = self._work.prompts(served_per_s)
         alone = np.searchsorted(in_time, prompts.decodes_s) / n

@@ -1,8 +1,8 @@
 """What prompts wait for, and how many tokens they hold up, if they are computed in chunks.
 
 Steps with prompt tokens take s: s0 for the decodes, m more because there is a prompt, and
-c3 P for the P prompt tokens that fit. A prompt of l tokens needs l / P steps where the next one
-fills up its last step, and ceil(l / P) where it is alone, of which the last one is shorter. The
+c3 P for the P prompt tokens that fit. A prompt of l tokens needs l / P steps if the next one
+fills up its last step, and ceil(l / P) if it is alone, of which the last one is shorter. The
 first is so with probability min(rho, 1), the share of time in which prompts are computed; rho is
 the utilization, prompts/s times S.
 P ends where CUDA graphs end, until s is as long as the launch of a step beyond them.
@@ -17,7 +17,7 @@ and Hollis 1979):
 
     Q = H/4 (rho - 1 + sqrt((rho - 1)^2 + 4 (1 + CV^2) rho S / H)),   S = E[l / P] s,
 
-which is (1 + CV^2) rho S / 2 (1 - rho) for small rho, and H (rho - 1) / 2 where more comes than is
+which is (1 + CV^2) rho S / 2 (1 - rho) for small rho, and H (rho - 1) / 2 if more comes than is
 served.
 """
 
@@ -64,7 +64,7 @@ class Prompts:
         return self.shares @ by_prompt
 
     def steps(self, step_s: Floats) -> "Steps":
-        """Their steps where these may take s; shape (k,)."""
+        """Their steps if these may take s; shape (k,)."""
         return Steps(self, step_s)
 
 
@@ -75,7 +75,7 @@ class Steps:
         step_s: what steps that may take s are predicted to take: less if graphs end before it.
         fractional, count: l / P, a fractional number of steps, and ceil(l / P).
         last_s: what the last of these takes.
-        own_s, served_s: the mean of all of a prompt's steps where it is alone, and S.
+        own_s, served_s: the mean of all of a prompt's steps if it is alone, and S.
     """
 
     def __init__(self, prompts: Prompts, step_s: Floats) -> None:

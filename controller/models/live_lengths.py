@@ -27,7 +27,7 @@ class LiveLengths(LengthHistory):
 
         Args:
             ended: of finished requests.
-            prompts: of the prompts that came; where they are more than the finished ones, they say
+            prompts: of the prompts that came; if they are more than the finished ones, they say
                 what prompts are like.
         """
         if not ended.n or not ended.output:

@@ -10,7 +10,7 @@ many.
 """
 
 START, STEP, RANGE = 0.05, 0.01, (-0.5, 0.3)
-# Where requests have priorities it begins with more and moves faster: who fills memory lets those
+# If requests have priorities it begins with more and moves faster: who fills memory lets those
 # that matter wait.
 PRIORITY_START, PRIORITY_STEP, PRIORITY_SHARE = 0.1, 0.02, 0.005
 # Of the gaps that an SLA lets be late a tenth may be for preemptions, the others for long steps.
@@ -48,7 +48,7 @@ class MemoryMargin:
 
 
 def worth_of(output_tokens: int) -> float:
-    """As how many requests an answer counts where the bound is a share of gaps.
+    """As how many requests an answer counts if the bound is a share of gaps.
 
     With epsilon = 1 - p, preemptions make at most epsilon / ``TOKENS_EACH`` of all gaps late. Of
     answers under ``TOKENS_EACH`` tokens, at most a share epsilon is preempted.

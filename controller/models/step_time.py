@@ -23,7 +23,7 @@ from controller.models.arrays import Floats
 # of KV, 1k prefill tokens, 1M token^2 of prefill attention.
 SCALE = np.array([1.0, 1e2, 1e5, 1e3, 1e6, 1.0])
 FEATURES = len(SCALE)
-# Of one scaled step: settles what the data leaves open, and nothing else. Where all steps have
+# Of one scaled step: settles what the data leaves open, and nothing else. If all steps have
 # prompts, what they take is no cost of having some.
 RIDGE = np.diag([1e-3, 1e-3, 1e-3, 1e-3, 2e-3, 0.1])
 RIDGE[3, 4] = RIDGE[4, 3] = 1e-3  # c3 is the sum of two coefficients

@@ -18,7 +18,7 @@ import numpy as np
 from controller.models.arrays import Floats, Ints
 
 LONGEST = 1 << 17  # tokens; longer answers count as this long
-GROWTH = 1.03  # bins are 3% wide where that is more than a token: where equal lengths end matters
+GROWTH = 1.03  # bins are 3% wide, or a token: it matters at which one equal lengths end
 ENDS_KEPT = (
     500  # finished answers remembered: an error of 4% of the batch, and news of a shift in time
 )
@@ -116,7 +116,7 @@ class LengthHistory:
     Every bin that a request gets through, or ends in, counts from the moment that it does: the
     hazard's occurrences over its exposures. A request that runs counts no more than for what it
     has shown, and one that ran before the history began for nothing of before; counting whole ages
-    would make answers seem longer by a fifth where 100 run and 500 are remembered.
+    would make answers seem longer by a fifth if 100 run and 500 are remembered.
 
     Older outcomes fade, by 1/e over ``ENDS_KEPT`` ends.
     """

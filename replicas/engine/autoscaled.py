@@ -63,7 +63,7 @@ class Autoscaled:
         """What counts now; None: everything does.
 
         Args:
-            running, waiting: requests; looked at only where some do not count.
+            running, waiting: requests; looked at only if some do not count.
         """
         rate_per_s = self._rate.per_s(self._arrivals, now_s)
         if not self._has_others:

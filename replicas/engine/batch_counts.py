@@ -1,7 +1,7 @@
 """How many requests decode, what they attend to, and which are in prefill: from step to step.
 
 Counted anew from each ``SchedulerOutput``, and corrected for requests that end between two. So an
-error lasts one step: vLLM takes tokens back where drafts are rejected or blocks are lost.
+error lasts one step: vLLM takes tokens back if drafts are rejected or blocks are lost.
 """
 
 from collections.abc import Iterable, Mapping

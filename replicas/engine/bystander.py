@@ -1,4 +1,4 @@
-"""vLLM's own scheduler, where this version of vLLM lacks what control leans on.
+"""vLLM's own scheduler, if this version of vLLM lacks what control leans on.
 
 It does nothing but answer the channel: how many requests run and wait, and that nothing is applied.
 """

@@ -55,7 +55,7 @@ def executor_of(entry: Mapping[str, Any], where: str) -> Executor:
 
 
 def backend_problems(engine_kwargs: Mapping[str, Any], executor: Executor, where: str) -> list[str]:
-    """vLLM's own option for the same, where it says something else.
+    """vLLM's own option for the same, if it says something else.
 
     Ray Serve LLM overwrites it on CPU without a word, and ours is set after that.
     """

@@ -59,10 +59,10 @@ class Governor:
             itself.
         group: whose switches are this replica's: enforcement is switched off and on by them while
             engines run (``controller.switch``).
-        untested_since_ms: limits are applied only where a switch after this Unix time says so, as
+        untested_since_ms: limits are applied only if a switch after this Unix time says so, as
             this vLLM was not tested; None: it was; infinite: no switch can.
-        guard: runs the code that decides. Where it fails to limit a step, the last step's cap and
-            token budget hold for a lease, then vLLM's own limits. Where the local control loop
+        guard: runs the code that decides. If it fails to limit a step, the last step's cap and
+            token budget hold for a lease, then vLLM's own limits. If the local control loop
             fails, its last limits hold for a lease, then the configured ones. None: errors are
             raised.
 
@@ -124,7 +124,7 @@ class Governor:
     def configure(self, config: BatchingConfig, promised: Sla | None = None) -> None:
         """Go by another configuration from the next step on; what was measured stays.
 
-        Limits that are on their way are of the configuration before, and are not applied. Where it
+        Limits that are on their way are of the configuration before, and are not applied. If it
         is the last one again, as when a role is taken and left, its limits hold again.
 
         Args:
@@ -265,7 +265,7 @@ class Governor:
         self.log.add(sample)
 
     def arrived(self, prompt_tokens: int | None = None, *, for_another: bool = False) -> None:
-        """Count a request that came in, with its prompt where that is known.
+        """Count a request that came in, with its prompt if that is known.
 
         Args:
             for_another: another engine answers it, and counts it as its own.

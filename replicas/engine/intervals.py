@@ -1,8 +1,8 @@
-"""Which step an interval between two outputs counts for, where a step is scheduled ahead.
+"""Which step an interval between two outputs counts for, if a step is scheduled ahead.
 
 With asynchronous scheduling EngineCore launches step k + 1 before it takes the output of step k.
 Decodes alone are one CUDA graph, launched in 2 ms; a step with prompt tokens is launched piece by
-piece, which takes the CPU 10 ms, and 30 where it is larger than vLLM captures graphs (Llama 8B on
+piece, which takes the CPU 10 ms, and 30 if it is larger than vLLM captures graphs (Llama 8B on
 an H100, docs/results/gpu.md). What a prompt costs is therefore seen one step early: in the interval
 that ends with the output of the step before, whose tokens wait for the launch. Of several larger
 steps in a row each waits for the launch of the next, and the last one for that of a small step.
@@ -63,7 +63,7 @@ class Intervals:
 
     A prompt's launch delays the previous output, so of two steps in a row the one with more prompt
     tokens has the longer interval. In a row of steps beyond the CUDA graphs each has the interval
-    of the step before, the first one the last, where the last step has more prompt tokens than the
+    of the step before, the first one the last, if the last step has more prompt tokens than the
     first and the shorter interval. What clients saw is told beside it (``StepSample.seen_s``).
 
     Args:

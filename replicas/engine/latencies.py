@@ -17,7 +17,7 @@ class Latencies:
         self.late_itl = self.late_ttft = 0
 
     def gap(self, sla: Sla, itl_s: float, tokens: int, late: int | None = None) -> None:
-        """Count tokens that came so long after the one before; ``late``: where that is known.
+        """Count tokens that came so long after the one before; ``late``: if that is known.
 
         Those past the SLA are counted one by one: steps are held just below it, where a bin of the
         histogram would put every other one on the wrong side.

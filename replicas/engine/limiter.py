@@ -330,7 +330,7 @@ class PromptSplit:
 def long_chunks(itl_ms: float | None, ttft_ms: float | None) -> int | None:
     """A prompt is long that takes more chunks than this to itself; None: none is.
 
-    With a TTFT none is long that can be in time: side by side all would be late, where one after
+    With a TTFT, a prompt that can be in time is not long: side by side all would be late, one after
     the other most are not.
     """
     if itl_ms is None:

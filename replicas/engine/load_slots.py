@@ -19,7 +19,7 @@ def loads_by_request(transfer: Any, connector: Any) -> bool:
 
 
 def take_slots(scheduler: Any) -> None:
-    """Have each KV transfer that begins in a step lower its cap by one, where transfers count.
+    """Have each KV transfer that begins in a step lower its cap by one, if transfers count.
 
     vLLM starts transfers without counting them as running, as many as memory has room for. It asks
     the connector for a transfer, and may prefill here all the same. Only an allocated request

@@ -1,7 +1,7 @@
 """Streaming sessions that vLLM has lost count neither as waiting nor against those that wait.
 
 vLLM counts a session twice as one that waits for its client, or counts one that stands in no queue
-any more, where it is stopped or preempted with a token under way
+any more, if it is stopped or preempted with a token under way
 (docs/upstream/vllm-session-stopped-twice.md).
 """
 

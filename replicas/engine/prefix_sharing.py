@@ -16,7 +16,7 @@ NextBlock = tuple[int, bytes]  # its place in the request, and its hash over all
 
 
 class PrefixSharing:
-    """The shared prefixes of one engine; none where vLLM does not cache them.
+    """The shared prefixes of one engine; none if vLLM does not cache them.
 
     They are those of the KV cache group with full attention. Other groups (sliding windows, state
     spaces) may have kept less of a prefix: then more of a prompt is computed than said here.

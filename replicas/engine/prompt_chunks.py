@@ -10,10 +10,10 @@ PARTS_OF_BLOCKS = (0, 27)  # the first vLLM that cuts such prompts inside a bloc
 
 
 class PromptChunks:
-    """vLLM's ``long_prefill_token_threshold``, moved step by step where it decides something.
+    """vLLM's ``long_prefill_token_threshold``, moved step by step if it decides something.
 
     Two of vLLM's rules go by it. Of a long prompt no more is computed in a step. And models with
-    states compute prompts in whole blocks where prefixes are cached, unless a block is more than a
+    states compute prompts in whole blocks if prefixes are cached, unless a block is more than a
     prompt may take: then in parts of one. ``max_num_scheduled_tokens``, the other number that this
     rule looks at, has the decodes in it and does not say what a prompt may take.
 

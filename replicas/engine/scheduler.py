@@ -276,7 +276,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def configure(self, batching: dict[str, Any]) -> None:
         """Go by another batching block from the next step on (``Governor.configure``)."""
         check_options(config := parse_batching(batching), self, has_controller=True)
-        self._go_by(config, config.sla)  # refused here where the engine cannot hold it
+        self._go_by(config, config.sla)  # refused here if the engine cannot hold it
         self._role.batching = config
         self._settle_role()
 

@@ -6,7 +6,7 @@ from controller.models.arrays import Ints
 from controller.models.lengths import REQUESTS_KEPT, LengthMoments, LengthRing
 from controller.models.live_lengths import LiveLengths
 
-PROMPTS_KEPT = 256  # a mean to 6% where lengths spread as much as they are long
+PROMPTS_KEPT = 256  # a mean to 6% if lengths spread as much as they are long
 # Of those that ended: an engine's mean to 9%. Once so many of a new mix of requests have ended, no
 # older ones are among them.
 LATEST_KEPT = 128
@@ -28,7 +28,7 @@ class SeenLengths:
         self._live = LiveLengths()
 
     def arrived(self, prompt_tokens: int | None) -> None:
-        """A request came, with its prompt where that is known."""
+        """A request came, with its prompt if that is known."""
         if prompt_tokens is not None:
             self._prompts.add(prompt_tokens, 0)
 

@@ -149,7 +149,7 @@ def parse_live(
     ordered: bool = True,
     deployment: Mapping[str, Any] | None = None,
 ) -> Live:
-    """The blocks that a ``user_config`` asks for; the entry's own where it has none.
+    """The blocks that a ``user_config`` asks for; the entry's own if it has none.
 
     Args:
         entry_blocks: the entry's own, which the replica was deployed with.
@@ -218,9 +218,9 @@ def wait_problems(
 
 
 def live_security(user_config: Any, app_security: Security) -> Security:
-    """The ``security`` block that a ``user_config`` asks for; the application's where it has none.
+    """The ``security`` block that a ``user_config`` asks for; the application's if it has none.
 
-    API keys stay where the block says nothing of them: new limits must not let in who has no key.
+    API keys stay if the block says nothing of them: new limits must not let in who has no key.
 
     Raises:
         ConfigError: see ``parse_live``.
@@ -304,7 +304,7 @@ def replica_bounds(deployment: Mapping[str, Any]) -> tuple[tuple[str, int], tupl
 
 
 def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:
-    """The same batching where every step takes ``time_scale`` times as long."""
+    """The same batching if every step takes ``time_scale`` times as long."""
     sla = batching.sla
     latencies = {
         key: slowed_ms(value, time_scale)

@@ -1,4 +1,4 @@
-"""What control would have done where it only advises: starts and prompt tokens that it would have
+"""What control would have done if it only advises: starts and prompt tokens that it would have
 moved to later steps. No I/O, no clock of its own."""
 
 from controller.records import Advised, EngineLimits, EngineState, StepLimits, StepSample
