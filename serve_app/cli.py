@@ -59,8 +59,10 @@ OLD_NAMES = {
     "tiny-model": ("model", "--kind", "llama"),
 }
 # Packages that some commands need: the extra of ours that brings each.
+SERVE = ("ray", "requests", "rich", "tqdm", "aiohttp", "fsspec", "jsonschema", "psutil")
 EXTRAS = {
     "matplotlib": "plot",
+    **dict.fromkeys(SERVE, "serve"),
     **dict.fromkeys(("vllm", "torch", "transformers", "tokenizers", "numba"), "cpu` or `gpu"),
 }
 FAILED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141  # the last two as a shell reports the signals
