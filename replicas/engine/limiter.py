@@ -179,11 +179,13 @@ class Limiter:
         """Prompt tokens that end the step by its target, from 0 to ``most``."""
         engine, prompts = self._engine, state.prompts
         context = prompts[0][1] if prompts else 0
-        kv = state.decode_kv_tokens
-        room = prompt_room(model, state.decodes, kv, context, target_s, self.speed.value)
+        # Those whose KV has come decode in this step as well.
+        decodes = state.decodes + state.ready
+        kv = state.decode_kv_tokens * decodes // state.decodes
+        room = prompt_room(model, decodes, kv, context, target_s, self.speed.value)
         if self.speed.value > 1 and room < engine.block_tokens and not skipped:
             # Decodes alone are late in such a phase, and no smaller chunk mends that.
-            room = prompt_room(model, state.decodes, kv, context, target_s)
+            room = prompt_room(model, decodes, kv, context, target_s)
         chunk = int(min(max(room, 0), most))
         whole = engine.whole_chunk_tokens
         least = min(whole or engine.block_tokens, most)
