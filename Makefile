@@ -138,7 +138,7 @@ bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an
 	$(BIN)/python -m benchmarks elastic $(ARGS)
 
 .PHONY: bench-pd
-bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, Ray's, Dynamo's, TaiChi's, roles by the controller (hours; ARGS=--fluid: minutes, without rivals; ARGS='--engines 4 --only 257/62' takes a part)
+bench-pd: install ## Prefill and decode apart in virtual time: all engines alike, fixed ratios, roles by the controller (minutes; ARGS='--engines 4 --only 257/62' takes a part)
 	$(BIN)/python -m benchmarks pd $(ARGS)
 
 .PHONY: bench-gpu

@@ -1,18 +1,16 @@
 """Prefill and decode apart, under one control, in virtual time (``make bench-pd``).
 
-Capacity inside the SLA of a fleet whose engines all do both, of each fixed ratio, of Ray's as
-shipped, of the rules of Dynamo and TaiChi, and of ``auto``, which chooses how many engines compute
-prompts and which way each request takes. What ran is kept; a run that was stopped goes on where it
-was.
+Capacity inside the SLA of a fleet whose engines all do both, of fixed ratios, and of ``auto``,
+which chooses how many engines compute prompts and which way each request takes, in the fluid fleet
+of ``brimful fleet``. What ran is kept; a run that was stopped goes on where it was.
 """
 
 from benchmarks.pd.fluid import measure_fluid
-from benchmarks.pd.measure import Task, measure
+from benchmarks.pd.measure import Task
 from benchmarks.pd.table import (
     ENGINES,
     ITLS_MS,
     LINKS_GBIT_S,
-    RIVALS,
     WORKLOADS,
     arms_of,
     figures,
@@ -27,21 +25,11 @@ from benchmarks.report.seeds import FIRST_SEED
 
 TEXT = (
     "Engines of `paper-fig3`, 327,680 bytes of KV a token (a 70B model with GQA), 5 ms latency"
-    " of a transfer. Capacity: the highest rate of an engine at which in the second half of a"
-    " run p99 of the gaps between tokens is within D and p99 of the time to first token within 2"
-    " s; the first token is the decode engine's. One draw of requests a row; the first 20 s at"
-    " half the rate. `P:D`: so many engines compute prompts, `adaptive` in all, no prompt goes"
-    " direct. `stock:P:D`: Ray's PD as shipped, vLLM's default limits, pairs by power of two"
-    " choices. `dynamo:P:D`: Dynamo's planner, which begins so and decides every 60 s;"
-    " `taichi:P:D`: TaiChi's rule for prompts with the ratio that the closed form finds best;"
-    " both with `adaptive` in all and more told than they would know (`benchmarks/pd/dynamo.py`,"
-    " `taichi.py`). `auto` begins with all engines mixed and knows nothing of the workload."
-)
-
-FLUID_TEXT = (
-    "As in [the replay](../prefill-decode.md#measured), in the fluid fleet of `brimful fleet`:"
-    " a rate holds where 99% of the requests of a run's second half are inside the SLA. Runs of"
-    " 2,400 engine-seconds, 5 minutes at least; roles are decided every 10 s."
+    " of a transfer, in the fluid fleet of `brimful fleet`. Capacity: the highest rate of an engine"
+    " that holds. `P:D`: so many engines compute prompts, and no prompt goes direct. `auto` begins"
+    " with all engines mixed and knows nothing of the workload. A rate holds where 99% of the"
+    " requests of a run's second half are inside the SLA. Runs of 2,400 engine-seconds, 5 minutes"
+    " at least; roles are decided every 10 s."
 )
 
 
@@ -52,29 +40,23 @@ def main() -> None:
     parser.add_argument(
         "--fixed", type=int, default=2, help="ratios of a row, the best by fluid arithmetic; 0: all"
     )
-    parser.add_argument(
-        "--fluid", action="store_true", help="capacities in the fluid fleet, without rivals"
-    )
     args = parser.parse_args()
-    capacity = measure_fluid if args.fluid else measure
     tasks = [
         Task(row, arm, FIRST_SEED, args.small)
         for row in rows_of(args.engines, args.only, args.itl_ms, LINKS_GBIT_S)
-        for arm in arms_of(row, FIRST_SEED, args.fixed, () if args.fluid else tuple(RIVALS))
+        for arm in arms_of(row, FIRST_SEED, args.fixed)
     ]
     runs = list(dict.fromkeys(map(without_link, tasks)))
     with bench_of(args, (FIRST_SEED,), CACHE / "pd.sqlite") as bench:
-        of = dict(zip(runs, bench.map(capacity, runs, "pd"), strict=True))
+        of = dict(zip(runs, bench.map(measure_fluid, runs, "pd"), strict=True))
     per_s = {task: of[without_link(task)] for task in tasks}
-    text = FLUID_TEXT if args.fluid else TEXT
     rows, tables = tuple(figures(per_s)), (table(per_s),)
-    section = Section("pd", "prefill and decode apart", text, rows, tables)
+    section = Section("pd", "prefill and decode apart", TEXT, rows, tables)
     show(section)
     whole = set(args.only) == set(WORKLOADS) and args.itl_ms == list(ITLS_MS)
     if whole and not args.small:
-        name = "-".join(["pd", *(["fluid"] if args.fluid else []), *map(str, args.engines)])
-        options = f"{'--fluid ' if args.fluid else ''}--fixed {args.fixed} --engines"
-        told = " ".join([options, *map(str, args.engines)])
+        name = "-".join(["pd-fluid", *map(str, args.engines)])
+        told = " ".join([f"--fixed {args.fixed} --engines", *map(str, args.engines)])
         write_page(name, section.markdown(f"make bench-pd ARGS='{told}'"))
     end("pd", section.rows)
 
