@@ -12,7 +12,7 @@ from controller.law.step_model import Fit, guess
 from controller.models.histogram import HistogramCounter, LogHistogram
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fitted_features
-from controller.models.survival import AGES, Survival
+from controller.models.survival import AGES, BINS, Exposure, Survival, length_bin
 from controller.policies.base import Pool, Seen
 from controller.records import (
     BatchLimits,
@@ -39,6 +39,12 @@ def engine(**overrides: Any) -> EngineLimits:
 def batching(**block: Any) -> BatchingConfig:
     """The ``batching`` block with these keys; ``paper`` where no policy is named."""
     return parse_batching({"policy": "paper", **block})
+
+
+def exposure(lengths: Iterable[int]) -> Exposure:
+    """What whole answers of these lengths show."""
+    ended = np.bincount([length_bin(one) for one in lengths], minlength=BINS).astype(float)
+    return Exposure(ended, ended[::-1].cumsum()[::-1])
 
 
 def outlasting(survival: Survival, tokens: int) -> float:

@@ -140,24 +140,6 @@ class Gradient2Options(Block):
     tolerance: PositiveFloat = 1.5
 
 
-class FillBatchOptions(Block):
-    """Starts held back until a batch is full enough.
-
-    Args:
-        wait_ms: the first that waits starts after so long in any case, with all others.
-        waiting_served_ratio: they start once so many times as many wait as run.
-        wait_steps: ... or after so many steps without a prompt; 0: never for this.
-    """
-
-    wait_ms: NonNegativeFloat = 250.0
-    waiting_served_ratio: NonNegativeFloat = 1.2
-    wait_steps: NonNegativeInt = 0
-
-
-class PrefillFirstOptions(Block):
-    """Prompts in steps of their own before decodes: no constants."""
-
-
 RivalOptions = (
     SarathiOptions
     | PpasOptions
@@ -166,8 +148,6 @@ RivalOptions = (
     | PastFutureOptions
     | NewTokenRatioOptions
     | Gradient2Options
-    | FillBatchOptions
-    | PrefillFirstOptions
 )
 RIVALS: dict[str, type[RivalOptions]] = {
     "sarathi": SarathiOptions,
@@ -177,6 +157,4 @@ RIVALS: dict[str, type[RivalOptions]] = {
     "past_future": PastFutureOptions,
     "new_token_ratio": NewTokenRatioOptions,
     "gradient2": Gradient2Options,
-    "fill_batch": FillBatchOptions,
-    "prefill_first": PrefillFirstOptions,
 }

@@ -1,15 +1,12 @@
 """The named rivals by their options: one line each."""
 
-from benchmarks.baselines.fill_batch import FillBatch
 from benchmarks.baselines.gradient2 import Gradient2
 from benchmarks.baselines.new_token_ratio import NewTokenRatio
 from benchmarks.baselines.options import (
-    FillBatchOptions,
     Gradient2Options,
     NewTokenRatioOptions,
     PastFutureOptions,
     PpasOptions,
-    PrefillFirstOptions,
     QoserveOptions,
     RefinerOptions,
     RivalOptions,
@@ -17,7 +14,6 @@ from benchmarks.baselines.options import (
 )
 from benchmarks.baselines.past_future import PastFuture
 from benchmarks.baselines.ppas import Ppas
-from benchmarks.baselines.prefill_first import PrefillFirst
 from benchmarks.baselines.qoserve import Qoserve
 from benchmarks.baselines.refiner import Refiner
 from benchmarks.baselines.rival import Known, Rival
@@ -41,7 +37,3 @@ def make_rival(options: RivalOptions, known: Known) -> Rival:
             return NewTokenRatio(options)
         case Gradient2Options():
             return Gradient2(options, known.engine.max_num_seqs)
-        case FillBatchOptions():
-            return FillBatch(options)
-        case PrefillFirstOptions():
-            return PrefillFirst()

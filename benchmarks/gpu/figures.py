@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.live.served import Served
-from controller.config import STALL_ITLS
 
 TOLERANCE = 1 + 1e-9  # a step sized to exactly the SLA is inside, whatever its last bit says
 
@@ -17,8 +16,6 @@ class Figures:
     Args:
         late_frac: share of the gaps between tokens that are longer than the SLA.
         itl_ms: percentiles 50, 99 and 99.9 of the gaps.
-        stalls: gaps of more than ``STALL_ITLS`` SLAs.
-        longest_ms: the longest gap.
         ttft_s: mean and percentiles 50 and 99, arrival to first token.
         tokens_per_s: output tokens of all requests that came between the first seconds and the end
             of arrivals, over that time.
@@ -27,8 +24,6 @@ class Figures:
 
     late_frac: float
     itl_ms: tuple[float, ...]
-    stalls: int
-    longest_ms: float
     ttft_s: tuple[float, ...]
     tokens_per_s: float
     j: float
@@ -57,8 +52,6 @@ def figures_of(
     return Figures(
         late,
         _percentiles(gap_s * 1000, 50, 99, 99.9),
-        int((gap_s > STALL_ITLS * itl_s).sum()),
-        float(gap_s.max()) * 1000,
         (mean_ttft_s, *_percentiles(ttft_s, 50, 99)),
         float(((came_s >= skip_s) & (came_s < seconds)).sum()) / (seconds - skip_s),
         max(late / (1 - percentile / 100), 1.0) * mean_ttft_s,

@@ -51,7 +51,6 @@ class Seen:
         events: chunks that came; fewer than tokens where the server put several into one.
         cpu_s: that the client itself took.
         waited_s: in which the client was ready to run and had no core; None where not known.
-        slept_s: in which it had nothing to do.
     """
 
     seconds: float
@@ -61,7 +60,6 @@ class Seen:
     itl_ms: tuple[float, float]
     cpu_s: float
     waited_s: float | None
-    slept_s: float
 
     @property
     def tokens_per_s(self) -> float:
@@ -200,7 +198,6 @@ async def run(load: Load) -> Seen:
         percentiles_ms(tally.gaps_s),
         cpu_s,
         waited_s,
-        max(seconds - cpu_s - waited_s, 0.0),
     )
 
 

@@ -9,7 +9,6 @@ batch is young, which is when it matters. Its variance is Greenwood's (1926).
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,12 +87,6 @@ class Exposure:
     @classmethod
     def nothing(cls) -> "Exposure":
         return cls(np.zeros(BINS), np.zeros(BINS))
-
-    @classmethod
-    def of_finished(cls, counts: Sequence[float] | Floats) -> "Exposure":
-        """What whole answers show: ``counts`` per bin, shape (BINS,)."""
-        ended = np.asarray(counts, dtype=float)
-        return cls(ended, ended[::-1].cumsum()[::-1])
 
     def plus(self, other: "Exposure", weight: float = 1.0) -> "Exposure":
         return Exposure(self.ended + weight * other.ended, self.at_risk + weight * other.at_risk)

@@ -257,8 +257,7 @@ class _Law:
             # A batch that hardly changes tells little of c0. Requests start in spite of an SLA out
             # of reach only if both models have it so.
             reach = [model for model in models if not out_of_reach(model, one.itl_s)] or models
-            # Steps of decodes alone are late as often as those with prompts; noise would make half of
-            # the tokens late that a batch decodes at D. More is not given up for it.
+            # Noise would make half of the tokens late that a batch decodes at D.
             limit_s = min(found.now_s, max(found.inside_s, LEAST_CAP * one.itl_s))
             room = max(
                 by_latency(model, running, newcomer, step_limit_s(model, one.itl_s, limit_s))

@@ -20,8 +20,6 @@ NAMED = (
     "past_future",
     "new_token_ratio",
     "gradient2",
-    "fill_batch",
-    "prefill_first",
 )
 BENCHES = "benchmarks"
 CHECKOUT = str(Path(__file__).parents[2])

@@ -9,10 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.checks.beside import relation_notes, relation_problems
-from serve_app.checks.clocks import Longest
 from serve_app.checks.command import check_file
-from serve_app.checks.objects import object_problems
 from serve_app.config import BLOCKS
 from tests.property.strategies import examples
 from tests.serve_configs import APP, DIRECT, ENTRY, HERE, put
@@ -21,32 +18,6 @@ pytestmark = pytest.mark.usefixtures("quick_pickle")
 ROOT = Path(__file__).parents[2]
 SERVE = yaml.safe_load((ROOT / "configs" / "h100.yaml").read_text())
 MANIFEST = yaml.safe_load((ROOT / "k8s" / "base" / "rayservice.yaml").read_text())
-# Overlays as kustomize rendered them.
-OBJECTS: list[Any] = []
-for name in ("gateway", "ha", "one-model", "upgrade"):
-    text = (ROOT / "k8s" / "chart" / "overlays" / f"{name}.yaml").read_text()
-    OBJECTS += [one for one in yaml.safe_load_all(text) if one["kind"] != "ConfigMap"]
-SERVICE = {"name": "brimful-serve-svc", "port": {"number": 8000}}
-PATHS = [{"backend": {"service": SERVICE}}]
-OBJECTS += [
-    {"kind": kind, "metadata": {"name": "llm", "annotations": annotations}, "spec": spec}
-    for kind, annotations, spec in (
-        (
-            "Ingress",
-            {"nginx.ingress.kubernetes.io/proxy-read-timeout": "60"},
-            {"rules": [{"http": {"paths": PATHS}}]},
-        ),
-        ("VirtualService", {}, {"http": [{"timeout": "9s", "route": [{"destination": {}}]}]}),
-        (
-            "Service",
-            {},
-            {
-                "selector": {"ray.io/node-type": "worker"},
-                "ports": [{"port": 80, "targetPort": 8000}],
-            },
-        ),
-    )
-]
 
 # What the shipped file leaves out, and code looks into.
 SECURITY = (*APP, "args", "security")
@@ -122,16 +93,3 @@ def test_any_value_anywhere_in_a_manifest_is_answered(path, place, value):
     found = check_file(path, HERE)
 
     assert found.problems or found.summary or found.notes
-
-
-# The manifests are all copied for each, and every object is held against all others.
-@examples(0.1)
-@given(place=st.sampled_from(list(places(OBJECTS))), value=values)
-def test_any_value_anywhere_beside_a_rayservice_is_answered(place, value):
-    objects = put(OBJECTS, place, value)
-
-    mappings = [one for one in objects if isinstance(one, dict)]
-    for one in mappings:
-        list(relation_problems(one, mappings))
-        list(relation_notes(one, mappings, Longest(9999, 50.0)))
-        object_problems(one)

@@ -1,15 +1,13 @@
-"""A turn's prompt begins with that of the turn before, in the bodies that stock clients send."""
+"""A turn's prompt begins with that of the turn before, in the bodies of Anthropic's client."""
 
 import contextlib
 import itertools
 import json
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import anthropic
 import httpx2
-import openai
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +17,7 @@ from tests.property.strategies import examples
 PIECE = 64
 LEFT_OUT = "x-anthropic-billing-header: cch="
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-sent: list[Any] = []  # the bodies that both clients sent
+sent: list[Any] = []  # the bodies that the client sent
 
 
 def _recorded(request: httpx2.Request) -> httpx2.Response:
@@ -29,7 +27,6 @@ def _recorded(request: httpx2.Request) -> httpx2.Response:
 
 HTTP = httpx2.Client(transport=httpx2.MockTransport(_recorded))
 ANTHROPIC = anthropic.Anthropic(base_url="http://r", api_key="-", http_client=HTTP, max_retries=0)
-OPENAI = openai.OpenAI(base_url="http://r/v1", api_key="-", http_client=HTTP, max_retries=0)
 
 texts = st.text(min_size=1, max_size=200)
 # What an agent says, the tools that it runs, with which arguments and results, as texts or parts.
@@ -40,37 +37,16 @@ turns = st.lists(
 )
 
 
-def body(call: Callable[[], Any]) -> Prompt:
+def messages(system: Any, talk: list[Any]) -> Prompt:
     """The prompt of what a client sends."""
-    with contextlib.suppress(anthropic.BadRequestError, openai.BadRequestError):
-        call()
+    tools: Any = [{"name": "read", "input_schema": SCHEMA}]
+    with contextlib.suppress(anthropic.BadRequestError):
+        ANTHROPIC.messages.create(
+            model="m", max_tokens=9, system=system, messages=talk, tools=tools
+        )
     found = read_prompt(SimpleNamespace(**sent.pop()), PIECE)
     assert found is not None
     return found
-
-
-def messages(system: Any, talk: list[Any], **more: Any) -> Prompt:
-    def call() -> Any:
-        tools: Any = [{"name": "read", "input_schema": SCHEMA}]
-        return ANTHROPIC.messages.create(
-            model="m", max_tokens=9, system=system, messages=talk, tools=tools, **more
-        )
-
-    return body(call)
-
-
-def responses(instructions: str, talk: Any, **more: Any) -> Prompt:
-    def call() -> Any:
-        tools: Any = [{"type": "function", "name": "read", "parameters": SCHEMA, "strict": True}]
-        return OPENAI.responses.create(
-            model="m", instructions=instructions, input=talk, tools=tools, **more
-        )
-
-    return body(call)
-
-
-def chat(talk: list[Any]) -> Prompt:
-    return body(lambda: OPENAI.chat.completions.create(model="m", messages=talk))
 
 
 def grows(prompts: list[Prompt], said: list[int]) -> None:
@@ -84,11 +60,13 @@ def grows(prompts: list[Prompt], said: list[int]) -> None:
         assert len(prompt.prefix) >= chars // PIECE
 
 
-def split(text: str, kind: str, parts: bool) -> Any:
+def split(text: str, parts: bool) -> Any:
     """A text as clients may send it: as one, or as parts."""
     if not parts:
         return text
-    return [{"type": kind, "text": one} for one in (text[: len(text) // 2], text[len(text) // 2 :])]
+    return [
+        {"type": "text", "text": one} for one in (text[: len(text) // 2], text[len(text) // 2 :])
+    ]
 
 
 @given(texts, turns, st.booleans())
@@ -97,7 +75,7 @@ def test_of_messages(system: str, drawn: Any, marked: bool) -> None:
     talk: list[Any] = []
     prompts, said, chars = [], [], len(system)
     for number, (text, tools, in_parts) in enumerate(drawn):
-        talk.append({"role": "user", "content": split(text, "text", in_parts)})
+        talk.append({"role": "user", "content": split(text, in_parts)})
         chars += len(text)
         own = {"type": "text", "text": f"{LEFT_OUT}{number}"}  # of each request another one
         rules = [own, {"type": "text", "text": system}]
@@ -123,73 +101,10 @@ def test_of_messages(system: str, drawn: Any, marked: bool) -> None:
                 {
                     "type": "tool_result",
                     "tool_use_id": f"t{k}",
-                    "content": split(text, "text", parts),
+                    "content": split(text, parts),
                 }
                 for k, (_, text, parts) in enumerate(tools)
             ]
             talk.append({"role": "user", "content": results})
             chars += sum(len(text) for _, text, _ in tools)
     grows(prompts, said)
-
-
-@given(texts, turns)
-@examples(0.15)
-def test_of_responses(instructions: str, drawn: Any) -> None:
-    talk: list[Any] = []
-    prompts, said, chars = [], [], len(instructions)
-    for text, tools, in_parts in drawn:
-        talk.append({"role": "user", "content": split(text, "input_text", in_parts)})
-        chars += len(text)
-        # A first turn may be a text alone.
-        first = text if len(talk) == 1 and not in_parts else talk
-        prompts.append(responses(instructions, first))
-        said.append(chars)
-        talk += [
-            {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": text}]}
-        ]
-        answer = {"type": "output_text", "text": text, "annotations": []}
-        more = {"type": "message", "id": "m", "role": "assistant", "status": "completed"}
-        talk += [{**more, "content": [answer]}]
-        chars += 2 * len(text)
-        for number, (path, result, parts) in enumerate(tools):
-            call = {"type": "function_call", "call_id": f"c{number}", "name": "read"}
-            talk += [{**call, "arguments": json.dumps({"path": path})}]
-            output = split(result, "input_text", parts)
-            talk += [{"type": "function_call_output", "call_id": f"c{number}", "output": output}]
-            chars += len(path) + len(result)
-    grows(prompts, said)
-
-
-@given(texts, turns)
-@examples(0.15)
-def test_of_chat(system: str, drawn: Any) -> None:
-    talk: list[Any] = [{"role": "system", "content": system}]
-    prompts, said, chars = [], [], len(system)
-    for text, tools, in_parts in drawn:
-        talk.append({"role": "user", "content": split(text, "text", in_parts)})
-        chars += len(text)
-        prompts.append(chat(talk))
-        said.append(chars)
-        calls = [
-            {"id": f"t{k}", "type": "function", "function": {"name": "read", "arguments": path}}
-            for k, (path, _, _) in enumerate(tools)
-        ]
-        talk.append(
-            {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
-        )
-        chars += len(text) + sum(len(path) for path, _, _ in tools)
-        for number, (_, result, parts) in enumerate(tools):
-            content = split(result, "text", parts)
-            talk.append({"role": "tool", "tool_call_id": f"t{number}", "content": content})
-            chars += len(result)
-    grows(prompts, said)
-
-
-@given(texts, texts)
-@examples(0.1)
-def test_of_conversations_that_differ_nothing_is_shared_from_there_on(one: str, other: str) -> None:
-    def of(text: str) -> tuple[int, ...]:
-        result = {"type": "tool_result", "tool_use_id": "t", "content": text + "x" * PIECE}
-        return messages("s", [{"role": "user", "content": [result]}]).prefix
-
-    assert (of(one)[-1] == of(other)[-1]) == (one == other)

@@ -44,16 +44,6 @@ def check_step(step: StepLimits, running: int, tokens_per_decode: int) -> None:
 
 
 @ALL
-@examples(0.20)
-@given(data=st.data())
-def test_a_decision_stays_inside_its_bounds(policy: str, data: st.DataObject) -> None:
-    config = data.draw(configs(policy))
-    loop = ControlLoop()
-    for seq, said in enumerate(data.draw(st.lists(reports(), min_size=1, max_size=8)), 1):
-        check_decision(loop.exchange(replace(said, seq=seq), config, now_s=seq / 2), config)
-
-
-@ALL
 @examples(0.33)
 @given(data=st.data())
 def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(policy, data):

@@ -1,4 +1,4 @@
-"""Laws of how many engines compute prompts for the others."""
+"""Laws of roles, and of replayed time."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,12 +10,8 @@ from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 from controller.policies.base import Pool
 from controller.roles import (
-    DWELL_S,
-    HALVINGS,
     WORTH,
     Fleet,
-    RoleChooser,
-    Split,
     Transfer,
     best_of,
     keeps_itl,
@@ -63,13 +59,6 @@ def test_an_itl_is_given_up_where_many_wait_and_comes_back_where_nobody_does(
         assert kept or not keeps_itl(running, waiting, decodes=True, without=True)
 
 
-@given(st.integers(0, 500))
-def test_an_itl_is_given_up_from_when_as_many_wait_as_run(running):
-    few = max(running, 1)
-    assert keeps_itl(running, few - 1, decodes=True, without=False)
-    assert not keeps_itl(running, few, decodes=True, without=False)
-
-
 @examples(0.25)
 @given(models, moments(), fleets, transfers, slas)
 def test_never_worse_than_aggregated(model, lengths, fleet, transfer, sla):
@@ -104,44 +93,6 @@ def test_what_goes_through_is_inside_pool_and_cards(model, lengths, fleet, trans
     assert fixed.per_s <= found.per_s * (1 + 1e-9)
 
 
-@examples(0.25)
-@given(models, moments(), fleets, transfers, slas)
-def test_a_faster_card_never_carries_less(model, lengths, fleet, transfer, sla):
-    faster = Transfer(transfer.kv_bytes, 2 * transfer.bytes_per_s, transfer.latency_s)
-    slow, fast = (splits(model, lengths, fleet, one, sla) for one in (transfer, faster))
-    for one, other in zip(slow, fast, strict=True):  # a pool's rate is found to that
-        assert other.per_s >= one.per_s * (1 - 2.0**-HALVINGS)
-
-
-@examples(0.25)
-@given(models, moments(), fleets, transfers, st.floats(20, 200), st.floats(100, 20_000), st.data())
-def test_more_time_to_the_first_token_never_carries_less(
-    model, lengths, fleet, transfer, itl_ms, ttft_ms, data
-):
-    prefill = data.draw(st.integers(0, fleet.engines - 1))
-    hurried, in_time, whenever = (
-        split_of(model, lengths, fleet, transfer, Sla(itl_ms=itl_ms, ttft_ms=ms), prefill)
-        for ms in (ttft_ms, 2 * ttft_ms, None)
-    )
-    assert hurried.through_per_s <= in_time.through_per_s * (1 + 1e-9)
-    assert in_time.through_per_s <= whenever.through_per_s * (1 + 1e-9)
-
-
-@examples(0.25)
-@given(st.lists(st.lists(st.floats(0.1, 100), min_size=4, max_size=4), min_size=1, max_size=30),
-       st.floats(0.5, 10))  # fmt: skip
-def test_roles_change_no_sooner_than_the_dwell_and_only_for_more(seen, every_s):
-    chooser, last_s = RoleChooser(), float("-inf")
-    for k, rates in enumerate(seen):
-        now_s, before = k * every_s, chooser.prefill
-        found = [Split(n, rate, 0.0) for n, rate in enumerate(rates)]
-        wanted = chooser.see(found, now_s)
-        if wanted != before:
-            assert now_s >= last_s + DWELL_S
-            assert rates[wanted] > rates[before] * (1 + WORTH)
-            last_s = now_s
-
-
 @examples(0.15)
 @given(
     st.integers(0, 5),
@@ -173,22 +124,3 @@ def test_while_a_fleet_scales_one_decodes_and_no_role_is_lost(prefill, events):
         changed = [key for key in kept if pool.roles[key] != before[key]]
         assert len({pool.roles[key] for key in changed}) <= 1  # none for nothing
         now_s += SETTLED_S
-
-
-@examples(0.25)
-@given(st.lists(st.tuples(st.integers(1, 6), st.lists(st.floats(0.1, 100), min_size=6,
-                          max_size=6)), min_size=1, max_size=30))  # fmt: skip
-def test_another_number_of_engines_is_decided_for_at_once(seen):
-    chooser = RoleChooser()
-    engines, changed_k = 0, -1000
-    for k, (count, rates) in enumerate(seen):
-        found = [Split(n, rate, 0.0) for n, rate in enumerate(rates[:count])]
-        before, wanted = chooser.prefill, chooser.see(found, float(k))
-        if count != engines:
-            best, now = best_of(found), found[min(before, count - 1)]
-            assert wanted == (best.prefill if best.per_s > now.per_s * (1 + WORTH) else before)
-        elif wanted != before:
-            assert k - changed_k >= DWELL_S
-        if wanted != before:
-            changed_k = k
-        engines = count

@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.routing.choice import ALIKE, ALIKE_S, HeadroomChooser
-from serve_app.routing.held import AGAIN, HeldPrefixes, Memory, Prefix
+from serve_app.routing.choice import HeadroomChooser
+from serve_app.routing.held import HeldPrefixes, Memory, Prefix
 from serve_app.routing.prompt import read_prompt
 from serve_app.routing.replica_load import (
     MOST_WAIT_S,
@@ -42,16 +42,6 @@ rooms = st.builds(
 )
 asks = st.builds(Asked, st.floats(0, 1e6), st.none() | st.integers(1, 10**6))
 seeds = st.integers(0, 2**32)
-
-
-class Counted(list[int]):
-    """Candidates that count how often one is looked at."""
-
-    looks = 0
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        self.looks += 1
-        return super().__getitem__(index)
 
 
 @given(st.dictionaries(st.integers(0, 9), rooms), st.sets(st.integers(0, 9), min_size=1), asks)
@@ -134,65 +124,6 @@ def test_what_is_held_is_what_was_sent_or_less_where_it_was_forgotten(sent, aske
         assert not most_held or {one for one, n in held.items() if n == most_held} <= holders
 
 
-@given(
-    st.lists(st.tuples(counts, counts, st.integers(0, 10**5)), min_size=2, max_size=4),
-    st.integers(1, 30),
-    seeds,
-)
-def test_a_turn_stays_unless_it_waits_longer_there_than_a_move_costs(figures, turns, seed):
-    asked, prefix = Asked(100.0 * turns), Prefix(tuple(range(turns)), 100.0)
-    known = [
-        ReplicaLoad(NOW_S, running, waiting, 100, backlog, 10**9, 0, 1000.0, 2.0, 500.0, 200.0)
-        for running, waiting, backlog in figures
-    ]
-    made: HeadroomChooser[int] = HeadroomChooser(prefix_affinity=True, rng=random.Random(seed))
-    for key, room in enumerate(known):
-        made.update(key, room, NOW_S)
-    among = range(len(known))
-    made.choose([0], asked, NOW_S, prefix=prefix, among=among)
-    chosen = made.choose(among, asked, NOW_S, prefix=prefix, among=among)
-    there_s = forecast(known[0], asked, LoadDefaults(), cached_tokens=asked.prompt_tokens).wait_s
-    elsewhere_s = min(
-        forecast(room, asked, LoadDefaults(), cached_tokens=0.0).wait_s for room in known[1:]
-    )
-    elsewhere_s += (AGAIN - 1) * asked.prompt_tokens / 1000
-    shorter_s = min(there_s, elsewhere_s)
-    if abs(there_s - elsewhere_s) > max(ALIKE * shorter_s, ALIKE_S) + 1e-9:
-        assert (chosen.replica == 0) == (there_s < elsewhere_s)
-
-
-@given(st.dictionaries(st.integers(0, 9), rooms, min_size=1), st.lists(asks, max_size=9), seeds)
-def test_requests_that_share_nothing_go_where_they_go_without_prefixes(known, asked, seed):
-    made, plain = (
-        HeadroomChooser[int](prefix_affinity=affinity, rng=random.Random(seed))
-        for affinity in (True, False)
-    )
-    for key, room in known.items():
-        made.update(key, replace(room, cached_frac=None), NOW_S)
-        plain.update(key, replace(room, cached_frac=None), NOW_S)
-    for k, one in enumerate(asked):
-        chosen = made.choose(sorted(known), one, NOW_S, prefix=Prefix((k,), 99.0), among=known)
-        other = plain.choose(sorted(known), one, NOW_S)
-        assert (chosen.replica, chosen.others) == (other.replica, other.others)
-        made.sent(chosen.replica, one, NOW_S, chosen.cached_tokens)
-        plain.sent(other.replica, one, NOW_S)
-
-
-@given(rooms, counts, st.integers(0, 10**6), asks, seeds)
-def test_the_emptier_of_two_is_chosen(room, more, more_tokens, asked, seed):
-    room = replace(room, taken_unix_s=NOW_S)
-    fuller = replace(
-        room,
-        running=room.running + more + 1,
-        prompt_backlog_tokens=room.prompt_backlog_tokens + more_tokens,
-    )
-    made: HeadroomChooser[str] = HeadroomChooser(rng=random.Random(seed))
-    made.update("fuller", fuller, NOW_S)
-    made.update("emptier", room, NOW_S)
-    made.usual = LoadDefaults()
-    assert made.choose(["fuller", "emptier"], asked, NOW_S).replica == "emptier"
-
-
 @examples(0.1)
 @given(st.lists(rooms, min_size=2, max_size=5), seeds)
 def test_no_replica_that_stays_is_left_without_requests_for_ever(known, seed):
@@ -224,14 +155,6 @@ def test_no_replica_that_stays_is_left_without_requests_for_ever(known, seed):
         chosen.add(key := made.choose(range(len(known)), asked, NOW_S).replica)
         made.sent(key, asked, NOW_S)
     assert chosen == set(range(len(known)))
-
-
-@given(st.integers(1, 3000), st.integers(2, 6), seeds)
-def test_a_decision_looks_at_no_more_replicas_than_it_compares(n, choices, seed):
-    candidates = Counted(range(n))
-    made: HeadroomChooser[int] = HeadroomChooser(choices=choices, rng=random.Random(seed))
-    made.choose(candidates, Asked(100), NOW_S)
-    assert candidates.looks <= choices
 
 
 anything = st.recursive(

@@ -16,10 +16,3 @@ def test_without_a_name_they_are_listed(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("module", [module for module, _ in BENCHES.values()])
 def test_each_is_there(module: str) -> None:
     assert find_spec(f"benchmarks.{module}") is not None
-
-
-def test_one_runs_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["faults", "--help"])
-    assert ended.value.code == 0
-    assert "usage: python -m benchmarks faults" in capsys.readouterr().out

@@ -78,11 +78,6 @@ def test_what_a_step_with_prompts_takes_more_is_part_of_it_at_capacity() -> None
     assert capacity_per_s(replace(mixed, mixed_s=0.03), LENGTHS, 1000, 0.030) == 0
 
 
-def test_nothing_finished_is_unknown() -> None:
-    assert capacity_per_s(MODEL, moments_of([]), 100, 0.030) is None
-    assert capacity_per_s(MODEL, moments_of([(200, 0)]), 100, 0.030) is None
-
-
 @pytest.mark.parametrize(("tail_frac", "out"), [(0.0, False), (0.35, False), (0.353, True)])
 def test_reach_is_judged_at_the_percentile(tail_frac: float, out: bool) -> None:
     noisy = replace(MODEL, tail_frac=tail_frac)  # one decode: 10.1 ms, and 1.1 times it 11.11
@@ -111,16 +106,6 @@ def test_a_capacity_is_as_sure_as_the_mean_work_of_those_that_ended() -> None:
     assert capacity_error_frac(WORKED, many) == pytest.approx(math.sqrt((1 / 9 + 1e-3) / 1000))
 
 
-def test_prompts_that_spread_against_outputs_leave_the_work_as_it_is() -> None:
-    against = moments_of([(200, 100), (0, 200)] * 500)
-    assert capacity_error_frac(WORKED, against) == pytest.approx(1e-3)
-
-
-def test_of_one_request_or_none_nothing_is_sure() -> None:
-    assert capacity_error_frac(WORKED, moments_of([(100, 100)])) == 1
-    assert capacity_error_frac(WORKED, moments_of([])) == 1
-
-
 def test_the_work_of_a_longer_prompt_is_its_prefill_and_what_it_holds() -> None:
     ended = moments_of([(100, 100)] * 4)  # 0.01 s of prefill, 0.02 s of decode
     assert relative_work(WORKED, ended, 100) == 1
@@ -144,10 +129,3 @@ def test_what_is_cached_of_prompts_costs_no_prefill() -> None:
         )
     assert sla_batch(model, cached, 0.05) == pytest.approx(sla_batch(model, short, 0.05))
     assert relative_work(model, cached, 2000) < relative_work(model, plain, 2000)
-
-
-def test_prompts_that_are_cached_leave_no_doubt_however_they_spread() -> None:
-    spread = moments_of([(0, 100), (400, 100)] * 500)
-    cached = replace(spread, cached=spread.input)
-    assert capacity_error_frac(WORKED, cached) == pytest.approx(1e-3)
-    assert capacity_error_frac(WORKED, spread) > 0.01

@@ -1,6 +1,5 @@
 """Errors of our own: the limits that held go on for a lease, then vLLM's own do."""
 
-import logging
 import math
 from typing import Any
 
@@ -8,10 +7,10 @@ import pytest
 
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
-from controller.fail_open import SAY_AGAIN_S, Guard
-from controller.records import Reserve, StepLimits
+from controller.fail_open import Guard
+from controller.records import StepLimits
 from replicas.engine.governor import Governor
-from tests.builders import ENGINE, batching, limits, sample, state
+from tests.builders import ENGINE, batching, limits, state
 
 OWN = StepLimits(ENGINE.max_num_seqs, ENGINE.max_num_batched_tokens)
 
@@ -55,25 +54,6 @@ def test_they_are_kept_safe_for_what_runs(monkeypatch: pytest.MonkeyPatch) -> No
     assert g.before_step(state(running=40), 11.0).max_running == 40
 
 
-def test_a_step_that_goes_well_begins_the_lease_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    g = governor()
-    held(g, monkeypatch)
-    assert g.before_step(state(running=5), 11.0).max_running == 30
-    monkeypatch.undo()
-    assert g.before_step(state(running=5), 12.0).max_running == 30
-    monkeypatch.setattr(g.limiter, "limits", raises)
-    late_s = 11.0 + g.config.lease_s
-    assert g.before_step(state(running=5), late_s).max_running == 30
-    assert g.before_step(state(running=5), late_s + g.config.lease_s) == OWN
-
-
-def test_a_clock_that_goes_back_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    g = governor()
-    held(g, monkeypatch)
-    g.before_step(state(running=5), 11.0)
-    assert g.before_step(state(running=5), 3.0) == OWN
-
-
 def test_where_control_is_off_it_stays_off(monkeypatch: pytest.MonkeyPatch) -> None:
     g = governor(batching(enforce=False))
     monkeypatch.setattr(g.limiter, "limits", raises)
@@ -112,64 +92,9 @@ def test_limits_that_are_none_are_an_error(wrong, monkeypatch):
     assert g._guard.errors == 1
 
 
-def test_what_reads_the_batch_may_fail_as_well() -> None:
-    g = governor()
-    g.apply(limits(max_running=30, lease_s=5.0, reserve=Reserve()), 10.0)
-    assert g.before_step(state(running=5, waiting=2), 10.0).max_running == 5
-    assert g.before_step(state(running=5, waiting=2), 11.0, raises).max_running == 5
-    assert g._guard.errors == 1
-    assert g.before_step(state(running=5), 16.0, tables=raises).max_running == 30
-    assert g._guard.errors == 2
-
-
-def test_a_report_that_cannot_be_true_leaves_the_limits_as_they_are(caplog):
-    g = governor(batching(paper={"memory": "exact"}))
-    for _ in range(5):
-        g.finished(100, 100)
-        g.after_step(sample(decodes=10, duration_s=0.02), 1)
-    g.apply(limits(max_running=30, lease_s=5.0), 10.0)
-    g.before_step(state(waiting=5), 10.0)
-    for now_s in (15.0, 15.1, 16.0):
-        assert g.before_step(state(waiting=-1), now_s).max_running == 30
-    assert g.mode(16.0) == "fallback"
-    assert "report.waiting: -1 is not allowed" in caplog.text
-    assert g.before_step(state(waiting=5), 17.0).max_running == 100
-
-
-def test_without_a_guard_an_error_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    g = Governor(batching(), ENGINE, has_controller=False, now_s=0.0)
-    monkeypatch.setattr(g.limiter, "limits", raises)
-    with pytest.raises(BrokenError):
-        g.before_step(state(), 0.0)
-
-
 def test_a_wrong_configuration_is_still_told() -> None:
     with pytest.raises(ConfigError, match=r"batching\.max_running\.max: 512"):
         governor().configure(batching(max_running={"max": 512}))
-
-
-def test_the_log_has_each_kind_of_error_once_a_minute(monkeypatch, caplog):
-    g, seconds = governor(), int(SAY_AGAIN_S) + 1
-    monkeypatch.setattr(g.limiter, "limits", raises)
-    monkeypatch.setattr(g.log, "add", raises)
-    for second in range(seconds):
-        g.before_step(state(), float(second))
-        g.after_step(sample(), 0)
-        g.report(state(), float(second), "r", "g")
-    said = [r for r in caplog.records if r.levelno == logging.ERROR]
-    for kind in ("the limits of a step", "a step's measures"):
-        first, last = (r for r in said if kind in r.getMessage())
-        assert first.exc_info is not None and first.exc_info[0] is BrokenError
-        assert "so far" in last.getMessage()
-    assert len(said) == 4
-
-
-def test_a_step_that_has_no_row_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    g = governor()
-    monkeypatch.setattr(g.log, "add", raises)
-    g.after_step(sample(decodes=4), 0)
-    said = g.report(state(), 1.0, "r", "g")
-    assert (said.itl.n, said.recent.steps, said.own_errors) == (4, 1, 1)
 
 
 def test_a_law_that_fails_leaves_its_last_limits_and_goes_on_when_it_can(monkeypatch):

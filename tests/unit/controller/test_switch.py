@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from controller.switch import MOST_GROUPS, Switch, is_on, merged, next_switch
+from controller.switch import Switch, is_on, merged, next_switch
 
 OFF, ON = Switch(5, False), Switch(9, True)
 A_ON, A_OFF = Switch(7, True, "a"), Switch(8, False, "a")
@@ -45,11 +45,3 @@ def test_the_next_is_newer_than_all_that_is_known_whatever_the_clock_says(unix_s
     made = next_switch((OFF, ON), enforce=False, group="a", unix_s=unix_s)
     assert made == Switch(epoch_ms, False, "a")
     assert next_switch((), enforce=True, group=None, unix_s=1.0) == Switch(1000, True)
-
-
-def test_of_groups_that_came_and_went_the_last_ones_are_known_whatever_the_order() -> None:
-    made = [Switch(n, n % 2 == 0, f"g{n % 100}") for n in range(10, 310)]
-    known = merged((OFF,), made)
-    assert merged(*((one,) for one in reversed(made)), (OFF,)) == known
-    assert merged(merged(made[:150]), merged((OFF,), made[150:])) == known
-    assert known == (OFF, *made[-MOST_GROUPS:])

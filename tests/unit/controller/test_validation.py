@@ -1,14 +1,18 @@
-"""pydantic's findings as one line each, for any model."""
+"""What people wrote wrong: its place, its value, what is allowed; over pickle as well."""
 
-from dataclasses import dataclass
+import datetime
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import BaseModel, ConfigDict
 
-from controller.config import Block
+from controller.data_file import load_json, read_json, read_text
 from controller.errors import ConfigError
-from controller.validation import keys_at, nearest, parse, shown
+from controller.validation import parse, shown
+from controller.yaml_text import Loader
 
 
 class Inner(BaseModel):
@@ -58,36 +62,99 @@ def test_a_value_that_is_long_is_cut() -> None:
     assert shown("a" * 118) == f"'{'a' * 118}'"
 
 
-def test_a_value_that_python_does_not_write_is_its_type() -> None:
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert shown(deep) == "this list"
-    assert shown(10**5000) == "this int"
+class Point(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    x: int
+    y: int = 0
 
 
-def test_of_very_many_names_not_all_are_listed() -> None:
-    names = [f"name_{k}" for k in range(41)]
-    assert nearest("zzz", names) == "none of the 41 allowed ones is near it"
+class Plan(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str = ""
+    points: list[Point] = []
+    named: dict[str, Point] = {}
 
 
-def test_keys_are_found_two_models_deep() -> None:
-    class Top(BaseModel):
-        outer: Outer
-
-    assert keys_at(Outer, ("host", "deeper", "x")) == []
-    assert keys_at(Top, ("outer", "inner", "prt")) == ["port"]
-    assert keys_at(Top, ("outer", "many", 0, "prt")) == ["port"]
-
-
-def test_keys_of_a_dataclass_in_a_model_are_known() -> None:
-    @dataclass(frozen=True)
-    class Port:
-        port: int
-
-    class Top(Block):
-        many: tuple[Port, ...] = ()
-
+def file_problems(path: Path) -> list[str]:
     with pytest.raises(ConfigError) as refused:
-        parse(Top, {"many": [{"prt": 1, "port": 2}]}, "top")
-    assert str(refused.value) == "top.many[0]: unknown key 'prt'; did you mean 'port'?"
+        read_json(path, Plan)
+    return [line.replace(str(path), "FILE") for line in refused.value.problems]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "plan.json"
+
+
+def test_a_sound_file_is_its_model(path: Path) -> None:
+    for mark in ("", "\ufeff"):  # some editors begin UTF-8 with one
+        path.write_text(mark + '{"points": [{"x": 1}]}')
+        assert read_json(path, Plan) == Plan(points=[Point(x=1)])
+
+
+def test_a_file_that_is_not_there_or_not_text_is_named(path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_text(path)
+    assert refused.value.problems == [f"{path}: cannot be read: No such file or directory"]
+    path.write_bytes(b"{}\xff")
+    with pytest.raises(ConfigError) as refused:
+        read_text(path)
+    assert refused.value.problems == [f"{path}: byte 2 is not UTF-8 text"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '{\n\t"name": "a",\n\t"points": [\n\t\t{"x": 1},\n\t\t{"x":\n\t\t"b"}]}',
+            ["FILE:6: points[1].x: 'b' is not allowed: Input should be a valid"],
+        ),
+        ('{"points": [\n {"x": 1},\n {"y": 2}]}', ["FILE:3: points[1].x: required key is miss"]),
+        (
+            '{"name": "a",\n "named": {"p": {"x": 1,\n "z": 2}}}',
+            ["FILE:3: named.p: unknown key 'z'; allowed: x, y"],
+        ),
+        ('{"points": [{"x": "a"},\n{"x": "b"}]}', ["FILE:1:", "FILE:2:"]),
+        ("[1]", ["FILE:1: "]),
+    ],
+)
+def test_a_fault_is_named_with_the_line_of_its_value(path, text, said):
+    path.write_text(text)
+    for problem, begin in zip(file_problems(path), said, strict=True):
+        assert problem.startswith(begin)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 1,\n "b": ?}', "f.jsonl:11: not JSON: Expecting value, column 7"),
+        ("1" * 5000, "f.jsonl:10: a number has more than 4,300 digits"),
+        ('{"a": 1,\n "a": 2}', "f.jsonl:10: key 'a' is given twice"),
+        *((f'{{"a": {it}}}', f"f.jsonl:10: {it} is not allowed: a finite number")
+          for it in ("NaN", "Infinity", "-Infinity")),
+    ],
+    ids=lambda it: it[:20],
+)  # fmt: skip
+def test_what_is_not_json_is_named_where_it_stops_being_it(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_json(text, "f.jsonl", 10)
+    assert refused.value.problems == [said]
+
+
+TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+def test_a_date_is_a_date_whatever_another_library_makes_of_it(monkeypatch):
+    # As lm-format-enforcer does, which vLLM imports for structured outputs.
+    text = yaml.SafeLoader.yaml_constructors["tag:yaml.org,2002:str"]
+    monkeypatch.setitem(yaml.SafeLoader.yaml_constructors, TIMESTAMP, text)
+    assert yaml.safe_load("2001-12-13") == "2001-12-13"
+    assert yaml.load("2001-12-13", Loader) == datetime.date(2001, 12, 13)
+    with pytest.raises(yaml.YAMLError, match="is not allowed as timestamp"):
+        yaml.load("2001-13-45", Loader)
+
+
+def test_a_config_error_keeps_its_problems_over_pickle() -> None:
+    back = pickle.loads(pickle.dumps(ConfigError(["a: wrong", "b: wrong"])))
+    assert back.problems == ["a: wrong", "b: wrong"]
+    assert str(back) == "a: wrong\nb: wrong"

@@ -3,19 +3,12 @@
 from typing import Any
 
 import pytest
-from ray.serve.config import AutoscalingConfig
 
 from controller.capacity import capacity_per_s
-from controller.fleet.loop import ControlLoop
-from controller.models.histogram import BINS, LogHistogram
 from controller.models.step_time import StepModel
 from controller.records import AutoscaledLoad
-from replicas.server.autoscaling_stats import autoscaling_stats, scaled_by_another
-from serve_app.autoscaling import CapacityPolicy
-from serve_app.autoscaling_block import AUTOSCALING_POLICY
-from tests.autoscaling import Context, metrics
-from tests.builders import batching, governor, moments_of, report, rows_of, state
-from tests.builders import linear_steps as steps
+from replicas.server.autoscaling_stats import autoscaling_stats
+from tests.builders import moments_of, report
 
 ALWAYS = {
     "running": 10.0,
@@ -26,13 +19,6 @@ ALWAYS = {
 }
 # A request of 100 + 100 tokens: 0.02 s of prefill and 0.02 s of decode.
 MODEL = StepModel(0.02, 2e-4, 0.0, 2e-4, 0.0, 0.0)
-
-
-def scaling(context: Context) -> tuple[int, Any]:
-    """What a policy that has seen nothing yet makes of it."""
-    return CapacityPolicy(
-        target_utilization=0.85, drain_s=20.0, queue_factor=2.0, queue_for_s=30.0
-    )(context)
 
 
 REACHED = {"sla_out_of_reach": 0.0}
@@ -118,56 +104,6 @@ def test_longer_prompts_are_more_demand_once_that_is_sure(arriving: list[int], s
     prompts = moments_of((tokens, 0) for tokens in arriving)
     stats = autoscaling_stats(report(lengths=ended, model=MODEL, prompts=prompts))
     assert stats["demand_per_s"] == pytest.approx(2.0 * size)
-
-
-def test_a_report_has_the_prompts_that_arrived_last() -> None:
-    g = governor()
-    for tokens in (9, *[5] * 255, None, 7):
-        g.arrived(tokens)
-    prompts = g.report(state(), 1.0, "r", "g").prompts
-    assert (prompts.n, prompts.input) == (256, 255 * 5 + 7)
-
-
-def test_who_scales_in_our_place_is_named() -> None:
-    assert scaled_by_another(None) is None
-    ours = AutoscalingConfig(policy={"policy_function": AUTOSCALING_POLICY})
-    assert scaled_by_another(ours) is None
-    complaint = scaled_by_another(AutoscalingConfig(max_replicas=5))
-    assert complaint is not None and "for 2 ongoing requests per replica" in complaint
-
-
-def test_while_control_is_off_nothing_is_scaled_by_its_caps() -> None:
-    # A cap of 4 would ask for 17 replicas for the 54 that run and wait; the engine holds 256.
-    loop, capped = ControlLoop(), batching(policy="static", max_running={"max": 4})
-    g = governor(capped)
-    desired = []
-    for seq, on in enumerate((True, False, True)):
-        loop.switch(enforce=on, group=None, unix_s=float(seq))
-        for _ in range(2):
-            held = g.report(state(running=4 if on else 30, waiting=50), seq * 1.0, "r", "g")
-            g.apply(loop.exchange(held, capped, seq * 1.0), seq * 1.0)
-        published = autoscaling_stats(g.report(state(running=30, waiting=24), seq * 1.0, "r", "g"))
-        desired.append(scaling(Context(metrics(published)))[0])
-    assert desired == [3, 1, 3]
-
-
-def test_forty_running_under_an_sla_out_of_reach_stay_one_replica() -> None:
-    config = batching(policy="adaptive", sla={"itl_ms": 10})  # a decode alone takes 20.2 ms
-    known = report(running=40, waiting=0, lengths=moments_of([(100, 100)]), rows=rows_of(steps()))
-    decided = ControlLoop().exchange(known, config, 0.0)
-    assert decided.capacity_per_s == 0.0
-    assert decided.sla_out_of_reach
-    g = governor(config)
-    g.apply(decided, 0.0)
-    published = autoscaling_stats(g.report(state(running=40), 0.5, "r", "g"))
-    assert scaling(Context(metrics(published)))[0] == 1
-
-
-def test_who_is_late_is_counted_where_first_tokens_have_an_sla() -> None:
-    seen = report(ttft=LogHistogram((3, 4, *(0,) * (BINS - 2))), late_ttft=2)
-    stats = autoscaling_stats(seen, counts_late=True)
-    assert (stats["first_tokens"], stats["late_first_tokens"]) == (7.0, 2.0)
-    assert "first_tokens" not in autoscaling_stats(seen)
 
 
 def counted(lengths: list[tuple[int, int]], **numbers: Any) -> AutoscaledLoad:

@@ -1,10 +1,13 @@
-"""Engine options that the control cannot serve are refused, and only those."""
+"""Engine options that the control cannot serve, and where an entry's model runs."""
 
 from typing import Any
 
 import pytest
 
+from controller.errors import ConfigError
 from replicas.engine.engine_options import option_problems
+from replicas.engine.executor import accelerator_kind, executor_of
+from serve_app.config import ray_llm_config
 from tests.builders import batching
 
 ADAPTIVE: dict[str, Any] = {"policy": "adaptive", "sla": {"itl_ms": 50}}
@@ -67,24 +70,101 @@ def test_ranks_without_a_controller_each_go_by_themselves() -> None:
     assert refused(ADAPTIVE, leased=False, data_parallel_size=2) == []
 
 
-def test_the_line_names_key_value_reason_and_what_is_allowed() -> None:
-    (line,) = option_problems(
-        batching(**ADAPTIVE),
-        {"pipeline_parallel_size": 2},
-        "app.engine_kwargs",
-        has_controller=True,
-    )
-    assert line == (
-        "app.engine_kwargs.pipeline_parallel_size: 2 is not allowed with batching.sla.itl_ms:"
-        " the time between two tokens is that of several steps there, and steps are what is"
-        " timed; allowed: 1 (tensor_parallel_size shards a model, too), or no batching.sla.itl_ms"
-    )
+MODEL = {"model_id": "llama", "model_source": "org/llama"}
+CPU = {"accelerator_config": {"kind": "cpu"}}
+PARTS = "tensor_parallel_size"
 
 
-def test_no_replica_can_go_without_a_controller_so_that_is_not_proposed() -> None:
-    (line,) = option_problems(batching(), {"data_parallel_size": 2}, "engine", has_controller=True)
-    assert line == (
-        "engine.data_parallel_size: 2 is not allowed with a controller: each rank has an engine of"
-        " its own, and limits reach one engine of a replica; allowed: 1, and a replica for each"
-        " rank"
-    )
+def asked(executor: str | None, sharded: dict[str, int] | None = None, **keys: Any) -> str:
+    return executor_of({"engine": {"executor": executor}, "engine_kwargs": sharded, **keys}, "e")
+
+
+def refusal(executor: str, sharded: dict[str, int] | None = None, **keys: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        asked(executor, sharded, **keys)
+    (problem,) = refused.value.problems
+    return problem.removeprefix(f"e.engine.executor: {executor!r} is not allowed: ")
+
+
+@pytest.mark.parametrize(
+    ("entry", "executor"),
+    [
+        (CPU, "in_process"),
+        ({**CPU, "engine": {}}, "in_process"),
+        ({**CPU, "engine": None}, "in_process"),
+        ({**CPU, "engine_kwargs": {PARTS: 1}}, "in_process"),
+        ({**CPU, "engine_kwargs": {PARTS: None}}, "in_process"),
+        ({**CPU, "engine_kwargs": {PARTS: 2}}, "mp"),
+        ({**CPU, "engine_kwargs": {"pipeline_parallel_size": 2}}, "mp"),
+        ({}, "ray"),
+        ({"accelerator_type": "H100"}, "ray"),
+        ({"accelerator_type": "TPU-V6E"}, "ray"),
+    ],
+)
+def test_only_one_worker_on_cpu_runs_in_process_by_default(entry, executor):
+    assert executor_of(entry, "e") == executor
+
+
+@pytest.mark.parametrize(
+    ("executor", "keys"), [("in_process", CPU), ("mp", CPU), ("in_process", {}), ("ray", {})]
+)
+def test_what_is_asked_for_is_taken_where_it_can_run(executor: str, keys: dict[str, Any]) -> None:
+    assert asked(executor, **keys) == executor
+
+
+@pytest.mark.parametrize(
+    ("executor", "sharded", "keys", "said"),
+    [
+        ("ray", None, CPU, "Ray Serve LLM starts workers on cpu by mp; allowed: in_process, mp"),
+        ("mp", None, {}, "Ray Serve LLM starts workers on gpu by ray; allowed: in_process, ray"),
+        (
+            "in_process",
+            {PARTS: 2},
+            {},
+            "engine_kwargs.tensor_parallel_size: 2 needs a worker process for each part of the"
+            " model; allowed: ray",
+        ),
+        (
+            "in_process",
+            {PARTS: 2, "pipeline_parallel_size": 3, "prefill_context_parallel_size": 1},
+            CPU,
+            "engine_kwargs.tensor_parallel_size: 2 and engine_kwargs.pipeline_parallel_size: 3",
+        ),
+        (
+            "in_process",
+            None,
+            {"accelerator_config": {"kind": "tpu"}},
+            "a worker on a TPU is started by Ray; allowed: ray",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused_with_what_can(executor, sharded, keys, said):
+    assert refusal(executor, sharded, **keys).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        ({}, "gpu"),
+        ({"accelerator_config": {"kind": "cpu"}, "accelerator_type": "H100"}, "cpu"),
+        ({"placement_group_config": {}}, "gpu"),
+        ({"placement_group_config": {"bundle_per_worker": {"CPU": 1}}}, "cpu"),
+        ({"placement_group_config": {"bundle_per_worker": {"GPU": 0.5}}}, "gpu"),
+        ({"placement_group_config": {"bundles": [{"CPU": 1}, {"TPU": 4}]}}, "tpu"),
+        ({"placement_group_config": {"bundles": 3}}, "cpu"),
+        ({"accelerator_type": "TPU-V4"}, "tpu"),
+    ],
+)
+def test_the_kind_of_accelerator_is_read_from_the_entry(entry: dict[str, Any], kind: str) -> None:
+    assert accelerator_kind(entry) == kind
+
+
+@pytest.mark.parametrize("backend", ["mp", "ray", "uni"])
+def test_vllms_own_key_is_refused_where_it_would_be_overruled(backend: str) -> None:
+    keys = {"distributed_executor_backend": backend}
+    with pytest.raises(ConfigError) as refused:
+        ray_llm_config({"model_loading_config": MODEL, **CPU, "engine_kwargs": keys}, "e")
+    assert refused.value.problems == [
+        f"e.engine_kwargs.distributed_executor_backend: {backend!r} is not allowed:"
+        " engine.executor says where the model runs (in_process); leave the key out"
+    ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.models.step_time import StepModel
 from controller.records import BatchLimits, ClassTarget, EngineState, Reserve, StepLimits
-from replicas.engine.limiter import MOST_SKIPS, STARVED_STEPS, Limiter, PromptSplit, long_chunks
+from replicas.engine.limiter import MOST_SKIPS, STARVED_STEPS, Limiter, long_chunks
 from tests.builders import engine, limits
 
 # 20 ms, 0.2 ms a decode, 0.1 us a token of KV, 0.1 ms a prompt token.
@@ -87,13 +87,6 @@ def test_without_decodes_or_a_target_a_step_takes_all_that_the_engine_does() -> 
     assert (step.token_budget, step.decodes_first) == (2048, False)
 
 
-def test_limits_without_a_reserve_leave_chunks_and_memory_to_vllm() -> None:
-    state = holding(20, waiting=5, prompts=[(9000, 0)])
-    for budget, found in ((None, 2048), (300, 300)):
-        by = limits(max_running=30, token_budget=budget)
-        assert limiter().limits(state, by, lambda n: 1 / 0) == StepLimits(30, found)
-
-
 def test_decodes_that_leave_nothing_let_one_block_through_after_100_steps() -> None:
     one, state = limiter(), holding(150, prompts=[(9000, 0)])
     chunks = [ask(one, state, held()).token_budget - 150 for _ in range(3 * STARVED_STEPS + 3)]
@@ -109,23 +102,6 @@ def test_below_b_min_a_prompt_gets_on_in_every_step() -> None:
     for b_min, tokens in ((145, 0), (146, BLOCK)):
         one, state = limiter(b_min), holding(145, prompts=[(9000, 0)])
         assert [ask(one, state, held()).token_budget - 145 for _ in range(9)] == [tokens] * 9
-
-
-def test_prompts_that_are_computed_in_whole_blocks_get_one_or_nothing() -> None:
-    state = holding(20, prompts=[(9000, 0)])
-    chunk = ask(limiter(), state, held()).token_budget - 20
-    for whole, found in ((chunk, chunk), (chunk + 1, 0)):
-        step = ask(limiter(whole_chunk_tokens=whole), state, held())
-        assert step.token_budget - 20 == found
-
-
-def test_where_decodes_alone_are_late_in_a_slow_phase_the_chunk_is_as_usual() -> None:
-    one, state = limiter(), holding(40, prompts=[(9000, 0)])
-    usual = ask(one, state, held()).token_budget
-    one.speed.value = 1.3
-    assert 40 + BLOCK < ask(one, state, held()).token_budget < usual
-    one.speed.value = 2.0
-    assert ask(one, state, held()).token_budget == usual
 
 
 def test_the_step_takes_the_least_of_the_classes_that_decode_in_it() -> None:
@@ -279,25 +255,3 @@ def test_short_prompts_start_beside_long_ones_and_none_is_long_without_an_sla() 
         step = ask(one, holding(20, prompts=[(4 * chunk + 1, 0)]), held(), 60, 40)
         assert (step.max_running, step.longest_chunk_tokens) == (21, chunk)
         assert not step.longest_always
-
-
-def test_a_threshold_of_the_engine_is_kept_and_a_long_prompt_has_its_share() -> None:
-    one, state = limiter(long_prompt_tokens=512), holding(3, prompts=[(9000, 0), (9000, 0)])
-    assert ask(one, state, held(None), 100, 100).longest_chunk_tokens == 512
-    step = ask(one, state, held(None), *[400] * 5)  # 2,045 of 2,048: 511 of 512
-    assert (step.longest_chunk_tokens, step.longest_always) == (511, False)
-
-
-LEFT = st.lists(st.integers(1, 3000), min_size=1, max_size=9)
-
-
-@given(LEFT, st.integers(1, 500), st.integers(1, 64))
-def test_what_prompts_take_fills_the_chunk(prompts: list[int], chunk: int, share: int) -> None:
-    share = min(share, chunk)
-    split = PromptSplit(prompts, chunk, chunk, 4 * chunk, share)
-    longest = split.longest()
-    assert share <= longest <= chunk
-    taken = sum(min(left, longest) for left in prompts)
-    assert taken > min(sum(prompts), chunk) - len(prompts) or longest == chunk
-    # A larger bound takes more than the chunk, unless a long one would fall below its share.
-    assert taken <= chunk or longest == share or len(prompts) == 1

@@ -2,15 +2,10 @@
 
 from typing import Any
 
-import pytest
-
-from controller import metrics
 from controller.models.histogram import lower_edge_s
-from controller.models.step_time import StepModel
-from controller.records import BoundSteps, RecentSteps
-from replicas.server.metric_values import EDGES, StallCounter, admission_totals, gauges, totals
-from tests.builders import batching, histogram_of, moments_of, report
-from tests.unit.replicas.admission.builders import admission, asked
+from controller.records import BoundSteps
+from replicas.server.metric_values import EDGES, StallCounter, gauges, totals
+from tests.builders import batching, histogram_of, report
 
 CONFIG = batching(sla={"itl_ms": 50, "percentile": 95}, max_running={"min": 3})
 
@@ -68,32 +63,6 @@ def test_what_is_now() -> None:
     modes = known["brimful_control_mode"]
     assert (len(modes), sum(modes.values()), modes["fallback",]) == (3, 1, 1)
     assert known["brimful_sla_seconds"] == {("itl",): 0.05}
-
-
-def test_a_step_as_it_was_and_as_the_model_has_it() -> None:
-    model = StepModel(c0=0.01, c1=1e-4, c2=1e-6, c3=1e-5, c4=0.0, sigma_s=0.002)
-    seen = report(
-        recent=RecentSteps(steps=10, itl_s=0.03, decodes=20.0, tokens=120.0),
-        model=model,
-        lengths=moments_of([(100, 0)] * 3),
-    )
-    known = of(gauges(seen, CONFIG))
-    assert known["brimful_step_seconds"] == {(): 0.03}
-    predicted = 0.01 + 20 * 1e-4 + 20 * seen.lengths.mean_held * 1e-6 + 100 * 1e-5
-    assert known["brimful_step_predicted_seconds"] == {(): pytest.approx(predicted)}
-    assert known["brimful_step_error_seconds"] == {(): 0.002}
-
-
-def test_what_is_not_known_is_not_claimed() -> None:
-    known = of(gauges(report(capacity_per_s=None), batching()))
-    for metric in (metrics.CAPACITY, metrics.SLA, metrics.STEP, metrics.PREDICTED_STEP):
-        assert metric.name not in known
-
-
-def test_the_longest_gap_is_there_after_the_first_one() -> None:
-    assert "brimful_longest_itl_seconds" not in of(gauges(report(), CONFIG))
-    known = of(gauges(report(itl=histogram_of([0.02, 90.0])), CONFIG))
-    assert known["brimful_longest_itl_seconds"] == {(): pytest.approx(100.0)}
 
 
 def test_stalls_are_counted_by_the_sla_that_held_when_they_came() -> None:
@@ -158,15 +127,3 @@ def test_buckets_are_cumulative_and_exact_at_their_edges() -> None:
         assert buckets[le,] == sum(value < lower_edge_s(edge) for value in inside)
     assert buckets["+Inf",] == 4
     assert {float(le) for (le,) in buckets} >= {0.001, 0.01, 0.1, 1.0, 10.0}
-
-
-def test_what_admission_counted_goes_by_class_and_reason() -> None:
-    door, gold = admission(), asked("gold")
-    first, _ = (door.let_in(gold, 10, now_s=0.0) for _ in range(2))
-    door.started(first, now_s=0.5)
-    door.failed(gold, now_s=1.0, jitter=0.0)
-    known = of(admission_totals(door))
-    assert known["brimful_let_in_total"] == {("gold",): 2}
-    assert known["brimful_started_total"] == {("gold",): 1}
-    assert known["brimful_refused_total"] == {("gold", "engine_failed"): 1}
-    assert known["brimful_late_total"] == {("gold",): 0}

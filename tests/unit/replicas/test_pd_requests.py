@@ -72,14 +72,6 @@ def test_a_remote_prefill_is_of_the_very_prompt(make: Any, fields: dict[str, Any
     assert last._truncation_slice(None, 300) != first._truncation_slice(None, 300)
 
 
-def test_chats_are_told_apart_likewise() -> None:
-    assert not is_local(chat(logprobs=True, top_logprobs=2))
-    assert is_local(chat(n=2))
-    assert is_local(chat(echo=True))  # which vLLM makes the prompt's logprobs of
-    assert is_local(chat(prompt_logprobs=1))
-    assert is_local(chat(truncate_prompt_tokens=-1))
-
-
 @pytest.mark.parametrize("make", [completion, chat])
 def test_a_client_may_not_say_where_kv_is(make: Any) -> None:
     assert forbidden(make()) is None

@@ -3,7 +3,6 @@
 import os
 import socket
 
-import httpx2
 import pytest
 import requests
 
@@ -41,20 +40,6 @@ def test_hosts_of_the_cluster_are_excepted_beside_the_users_own(
     for url in ("http://127.0.0.1:1", "http://localhost:1"):
         assert not requests.utils.get_environ_proxies(url)
     assert requests.utils.get_environ_proxies("http://ray.example.com")["http"]
-
-
-def test_httpx_goes_past_it_too(dead_proxy: None) -> None:
-    go_past()
-    with httpx2.Client() as client:
-        proxied = client._transport_for_url(httpx2.URL("http://ray.example.com"))
-        assert client._transport_for_url(httpx2.URL("http://127.0.0.1:1")) is not proxied
-
-
-def test_without_a_proxy_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    go_past("10.1.2.3:8265")
-    assert "no_proxy" not in os.environ
 
 
 def test_a_user_without_any_proxied_host_keeps_that(

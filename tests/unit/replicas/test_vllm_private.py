@@ -1,4 +1,4 @@
-"""What is private of vLLM is listed in full, and found in any source, or not."""
+"""What is private of vLLM is listed in full, and which versions are tested."""
 
 import ast
 import re
@@ -8,15 +8,13 @@ import pytest
 
 from replicas.workarounds.vllm_private import (
     ATTRIBUTES,
-    REQUEST,
     ROOT,
     SCHEDULER,
     Thing,
-    attributes,
-    imported,
     missing,
 )
 from replicas.workarounds.vllm_source import VllmSource
+from replicas.workarounds.vllm_versions import NEWEST, OLDEST, doubt_of, is_tested
 
 # Ours, on the scheduler.
 OURS = {"now_s", "wall_s", "governor", "exchange", "configure", "_reader", "_cap_name"}
@@ -78,20 +76,6 @@ def test_what_the_scheduler_reads_of_itself_is_listed_or_its_own(path: Path) -> 
     assert (read_of({"self"}, tree) - own) | calls <= listed(SCHEDULER)
 
 
-def test_what_is_read_of_requests_is_listed() -> None:
-    used = set()
-    for path in (ROOT / "replicas/engine").glob("*.py"):
-        if "vllm.v1.request" in path.read_text():
-            used |= read_of({"r", "request", "session"}, ast.parse(path.read_text()))
-    assert used - listed(REQUEST) == set()
-
-
-def test_each_import_is_looked_for() -> None:
-    names = {thing.names[0] for thing in imported("replicas/engine")}
-    assert "vllm.v1.core.sched.async_scheduler:AsyncScheduler" in names
-    assert all(name.startswith("vllm.") for name in names)
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> VllmSource:
     files = {
@@ -145,7 +129,12 @@ def test_what_is_missing_is_named_with_where_it_is_now(source: VllmSource) -> No
     assert missing(things, "dev", source) == [*found, "vllm.a:Base.later (gone)"]
 
 
-def test_a_thing_is_shown_by_all_of_its_names() -> None:
-    (queue,) = (t for t in attributes() if any("skipped_waiting" in n for n in t.names))
-    assert str(queue) == f"{SCHEDULER}.skipped_waiting or kv_holding_waiting"
-    assert str(Thing(("vllm.a:X", "vllm.b:X"))) == "vllm.a:X or vllm.b:X"
+@pytest.mark.parametrize("release", [OLDEST, NEWEST, "0.29.0+cpu", "0.30.1", "0.33.7", "0.25.0rc1"])
+def test_between_the_oldest_and_the_newest_nothing_is_doubted(release: str, tmp_path: Path) -> None:
+    assert is_tested(release)
+    assert doubt_of(release, VllmSource(tmp_path)) is None
+
+
+@pytest.mark.parametrize("release", ["0.24.9", "0.34.0", "0.34.0.dev3+gabc", "1.0.0", "dev", ""])
+def test_others_are(release: str) -> None:
+    assert not is_tested(release)

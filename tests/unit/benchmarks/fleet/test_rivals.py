@@ -3,12 +3,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fleet.rivals.dynamo_both import DynamoBoth
 from benchmarks.fleet.rivals.dynamo_load import DynamoLoad
-from benchmarks.fleet.rivals.dynamo_throughput import DynamoThroughput
 from benchmarks.fleet.rivals.queue_depth import QueueDepth
 from benchmarks.fleet.rivals.wva import WorkloadVariant
-from simulator.fleet.oracle import Oracle
 
 
 def context(target: int, now_s: float = 0.0, queued: float = 0.0, **each: list[float]) -> Any:
@@ -55,25 +52,6 @@ def test_wva_takes_the_smaller_of_memory_and_compute() -> None:
     assert policy(saturation(4, 0.2))[0] == 2  # 243,200 - 80,000 / 0.7 = 128,914 spare
 
 
-def test_dynamo_takes_what_the_last_interval_had() -> None:
-    policy = DynamoThroughput(interval_s=60.0, engine=1.0)
-    rates = {"arrival_rate_per_s": [3.0, 4.0], "capacity_per_s": [2.0, 2.0]}
-    assert policy(context(2, 0.0, **rates))[0] == 4
-    rates["arrival_rate_per_s"] = [6.0, 6.0]
-    assert policy(context(4, 30.0, **rates))[0] == 4
-    rates["arrival_rate_per_s"] = [4.0, 4.0]
-    assert policy(context(4, 60.0, **rates))[0] == 5  # (12 + 8) / 2 in the interval
-
-
-def test_dynamo_follows_a_trend() -> None:
-    policy = DynamoThroughput(interval_s=60.0, engine=1.0, predictor="trend")
-    said = [
-        policy(context(1, 60.0 * k, arrival_rate_per_s=[10.0 * k], capacity_per_s=[1.0]))[0]
-        for k in range(12)
-    ]
-    assert said[-1] == pytest.approx(120, abs=3)  # the next one's, not the last one's
-
-
 def engines(target: int, decoding: float, backlog: float, now_s: float = 0.0) -> Any:
     return context(
         target,
@@ -98,25 +76,3 @@ def test_dynamo_moves_by_one_where_all_engines_agree(
 ) -> None:
     policy = DynamoLoad(0.02, 0.0005, 0.0001, ttft_s=1.0, itl_s=0.05)
     assert policy(engines(4, decoding, backlog))[0] == replicas
-
-
-@pytest.mark.parametrize(("coming", "replicas"), [(0.0, 3), (3.9, 4), (7.5, 8)])
-def test_dynamos_throughput_mode_is_the_floor_of_its_load_mode(
-    coming: float, replicas: int
-) -> None:
-    """Load mode alone gives one of four back."""
-    line: Any = {"fixed_s": 0.02, "per_decode_s": 0.0005, "per_prefill_s": 0.0001, "itl_s": 0.05}
-    now = engines(4, 10, 0)
-    now.aggregated_metrics["arrival_rate_per_s"] = dict.fromkeys(range(4), coming / 4)
-    now.aggregated_metrics["capacity_per_s"] = dict.fromkeys(range(4), 1.0)
-    now.aggregated_metrics["prompt_tokens"] = dict.fromkeys(range(4), 10.0)
-    policy = DynamoBoth(engine=1.0, **line)
-    assert policy(now)[0] == replicas
-    now.target_num_replicas = 5  # one starts
-    assert DynamoBoth(engine=1.0, **line)(now)[0] == 5
-
-
-def test_the_oracle_starts_a_startup_ahead_and_gives_back_in_time() -> None:
-    policy = Oracle([1, 1, 1, 5, 1, 1, 1, 1], step_s=10.0, startup_s=20.0)
-    said = [policy(context(1, now_s))[0] for now_s in (0.0, 5.0, 10.0, 30.0, 40.0, 500.0)]
-    assert said == [1, 1, 5, 5, 1, 1]

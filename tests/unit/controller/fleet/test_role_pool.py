@@ -7,12 +7,9 @@ import pytest
 
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
-from controller.fleet.role_pool import SETTLED_S, RolePool, transfer_of
-from controller.models.step_time import StepModel
-from controller.policies.base import Pool
+from controller.fleet.role_pool import SETTLED_S
 from controller.records import BatchLimits, ReplicaReport, Role
-from controller.roles import DWELL_S, Transfer, as_prefill, best_of, splits
-from controller.roles import Fleet as Engines
+from controller.roles import DWELL_S
 from tests.builders import batching, engine, moments_of, report, rows_of, sample
 
 # 27 ms and 0.23 ms a decode and 0.12 ms a prompt token: decisions of `paper-fig3`.
@@ -112,33 +109,6 @@ def test_another_number_reaches_engines_that_run() -> None:
     assert fleet.roles() == ["mixed"] * 3
 
 
-def test_while_a_new_number_reaches_one_after_another_it_holds_for_all() -> None:
-    fleet = Fleet(2, roles=0)
-    fleet.roles()
-    old, new = fleet.config, batching(policy="adaptive", sla={"itl_ms": 50}, roles=1)
-    roles = []
-    for config in (new, old, new, old, new):
-        fleet.now_s += SETTLED_S / 4
-        name = "r0" if config is new else "r1"
-        roles.append(fleet.loop.exchange(fleet.report(name), config, fleet.now_s).role)
-    fleet.config = new
-    assert fleet.roles().count("prefill") == 1
-    assert len(set(roles[::2])) == 1  # those of r0
-
-
-def first(fleet: Fleet, role: Role) -> str:
-    return next(name for name, held in fleet.held.items() if held == role)
-
-
-def test_a_prefill_engine_that_is_gone_is_replaced() -> None:
-    fleet = Fleet(4, roles=2)
-    fleet.roles()
-    del fleet.held[first(fleet, "prefill")]
-    assert fleet.roles(after_s=16.0).count("prefill") == 2
-    fleet.held["new"], fleet.running["new"] = None, 0
-    assert fleet.roles().count("prefill") == 2
-
-
 def test_one_whose_lease_has_run_out_is_given_no_role() -> None:
     fleet = Fleet(3, roles=0)
     fleet.running["r2"] = 0  # which would be the one to change
@@ -149,12 +119,8 @@ def test_one_whose_lease_has_run_out_is_given_no_role() -> None:
     assert [one.role for one in fleet.round().values()].count("prefill") == 1
 
 
-def test_the_last_that_decodes_is_replaced_once_its_lease_has_run_out() -> None:
-    fleet = Fleet(3, roles=2)
-    fleet.roles()
-    del fleet.held[first(fleet, "mixed")]
-    fleet.lease()
-    assert sorted(str(one.role) for one in fleet.round().values()) == ["mixed", "prefill"]
+def first(fleet: Fleet, role: Role) -> str:
+    return next(name for name, held in fleet.held.items() if held == role)
 
 
 @pytest.mark.parametrize("leases", [1.2, 2, 4])
@@ -164,28 +130,6 @@ def test_after_a_pause_of_the_controller_all_have_the_roles_that_they_had(leases
     told = fleet.round(leases * fleet.config.lease_s)
     assert [one.role for one in told.values()] == roles
     assert fleet.roles() == roles
-
-
-def test_a_lease_is_that_of_the_block_which_an_engine_has() -> None:
-    fleet = Fleet(3, roles=1)
-    fleet.roles()
-    late = first(fleet, "prefill")
-    newer, plain = (name for name in fleet.held if name != late)
-    new = fleet.config.model_copy(update={"lease_s": 1.0})
-    for _ in range(4):
-        fleet.now_s += 0.4
-        for name, config in ((newer, new), (plain, fleet.config)):
-            told = fleet.loop.exchange(fleet.report(name), config, fleet.now_s)
-            assert told.role == "mixed"
-
-
-def test_another_number_of_engines_has_its_own_best_split_at_once() -> None:
-    fleet = Fleet(4)
-    assert fleet.roles().count("prefill") == 2
-    fleet.leaving = {first(fleet, "mixed")}
-    fleet.round()
-    staying = {name: told.role for name, told in fleet.round().items() if name not in fleet.leaving}
-    assert sorted(map(str, staying.values())) == ["mixed", "mixed", "prefill"]
 
 
 @pytest.mark.parametrize("role", ["mixed", "prefill"])
@@ -201,33 +145,14 @@ def test_the_last_of_a_role_that_leaves_is_replaced_and_keeps_its_own(role: Role
     assert sorted(map(str, staying)) == ["mixed", "prefill"]
 
 
-def test_who_is_left_alone_does_both_and_who_leaves_is_given_no_other_role() -> None:
-    fleet = Fleet(2, roles=1)
-    fleet.roles()
-    stays = first(fleet, "prefill")
-    fleet.leaving = set(fleet.held) - {stays}
-    fleet.round()
-    assert {one.role for one in fleet.round().values()} == {"mixed"}
-    fleet.leaving = set(fleet.held)  # the whole deployment is taken down
-    assert {one.role for one in fleet.round().values()} == {"mixed"}
-
-
 def test_capacity_is_that_of_the_fleet_in_its_roles_for_each_alike() -> None:
     fleet, plain = Fleet(4), Fleet(4, roles=None)
     fleet.roles(), plain.roles()
-    told, alone = fleet.round(), next(iter(plain.round().values()))
-    (per_s,) = {one.capacity_per_s for one in told.values()}
-    model = fleet.loop.snapshot(fleet.now_s)["groups"]["g"]["pool"].model
-    assert model is not None and alone.capacity_per_s is not None and per_s is not None
-    link = Transfer(327_680.0, 25e9 / 8, 0.001)
-    of = Engines(4, ENGINE.max_num_seqs, ENGINE.max_num_batched_tokens, ENGINE.kv_tokens)
-    split = best_of(splits(model, SHORT, of, link, fleet.config.sla))
-    assert per_s == pytest.approx(split.per_s / 4, rel=1e-4)  # two fits of the same rows
-    assert per_s > 1.3 * alone.capacity_per_s
-    # Switched off, each does all of its requests.
-    fleet.loop.switch(enforce=False, group=None, unix_s=1.0)
-    off = fleet.round()
-    assert all(one.capacity_per_s < per_s for one in off.values() if one.capacity_per_s)
+    (per_s,) = {one.capacity_per_s for one in fleet.round().values()}
+    (alone,) = {one.capacity_per_s for one in plain.round().values()}
+    assert alone is not None and per_s is not None and per_s > 1.3 * alone
+    fleet.loop.switch(enforce=False, group=None, unix_s=1.0)  # each does all of its requests
+    assert all(one.capacity_per_s == alone for one in fleet.round().values())
 
 
 def test_where_no_load_keeps_the_ttft_capacity_is_that_of_the_itl_alone() -> None:
@@ -238,13 +163,6 @@ def test_where_no_load_keeps_the_ttft_capacity_is_that_of_the_itl_alone() -> Non
         fleet.roles()
         told.append({one.capacity_per_s for one in fleet.round().values()})
     assert told[0] == told[1] and all(told[0])
-
-
-def test_lengths_are_those_of_engines_that_decode_now() -> None:
-    fleet = Fleet(4)
-    fleet.roles()
-    fleet.round()
-    assert fleet.loop.snapshot(fleet.now_s)["groups"]["g"]["pool"].lengths.n == 2 * SHORT.n
 
 
 def test_a_controller_that_starts_anew_finds_the_roles_as_they_are() -> None:
@@ -266,24 +184,6 @@ def test_long_answers_bring_them_back_no_sooner_than_the_dwell(
     monkeypatch.setattr(f"{__name__}.SHORT", moments_of([(257, 447)] * 120))
     assert fleet.roles().count("prefill") == 2
     assert fleet.roles(after_s=DWELL_S).count("prefill") == 0
-
-
-def test_a_prefill_engine_is_led_without_a_time_between_tokens() -> None:
-    fleet = Fleet(2, roles=1)
-    fleet.round(settled=False)
-    fleet.round(SETTLED_S, settled=False)
-    told = fleet.round(settled=False)
-    (name,) = [name for name, one in told.items() if one.role == "prefill"]
-    batchings = {
-        key: one["batching"].sla.itl_ms
-        for key, one in fleet.loop.snapshot(fleet.now_s)["groups"]["g"]["replicas"].items()
-    }
-    assert set(batchings.values()) == {50.0}  # until it holds
-    fleet.held[name] = "prefill"
-    fleet.round()
-    replicas = fleet.loop.snapshot(fleet.now_s)["groups"]["g"]["replicas"]
-    assert replicas[name]["batching"] == as_prefill(fleet.config)
-    assert told[name].max_running <= replicas[name]["limits"].max_running
 
 
 def test_what_is_not_known_of_transfers_or_lengths_leaves_all_mixed() -> None:
@@ -311,64 +211,3 @@ def test_limits_that_are_advice_bring_no_role() -> None:
     fleet = Fleet(3, roles=1)
     fleet.config = fleet.config.model_copy(update={"enforce": False})
     assert fleet.roles() == ["mixed"] * 3
-
-
-def test_a_controller_that_starts_anew_and_knows_no_lengths_keeps_the_roles(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fleet = Fleet(4)
-    roles = fleet.roles()
-    fleet.loop = ControlLoop()
-    monkeypatch.setattr(f"{__name__}.SHORT", moments_of([(257, 62)] * 9))
-    assert roles.count("prefill") == 2
-    assert fleet.roles() == roles
-
-
-def test_while_an_engine_has_just_come_nobody_changes() -> None:
-    fleet = Fleet(3, roles=0)
-    fleet.roles()
-    fleet.held["new"], fleet.running["new"] = None, 0
-    fleet.round()
-    fleet.config = batching(policy="adaptive", sla={"itl_ms": 50}, roles=2)
-    assert [one.role for one in fleet.round().values()] == ["mixed"] * 4
-    assert fleet.roles().count("prefill") == 2
-
-
-def test_one_whose_block_is_older_changes_nothing_for_the_others() -> None:
-    fleet = Fleet(2, roles=0)
-    fleet.roles()
-    fleet.running["r1"] = 1  # which is the one to change
-    fleet.round()
-    old, new = fleet.config, batching(policy="adaptive", sla={"itl_ms": 50}, roles=1)
-    told = []
-    for config in (new, old, new, old):
-        fleet.now_s += SETTLED_S / 4
-        name = "r0" if config is new else "r1"
-        told.append(fleet.loop.exchange(fleet.report(name), config, fleet.now_s).role)
-    assert told == ["mixed", "prefill", "mixed", "prefill"]
-
-
-def test_prompts_that_end_with_one_token_elsewhere_are_no_short_answers() -> None:
-    mixed, prompts = report(engine=ENGINE, latest=SHORT), moments_of([(257, 1)] * 500)
-    group: RolePool[str] = RolePool()
-    reports = {"m": mixed, "n": mixed, "p": replace(mixed, latest=prompts, role="prefill")}
-    group.keep(reports, 0.0)
-    found = []
-
-    def seen(among: Any, *args: Any, direct: bool) -> tuple[()]:
-        found.append(([one.latest for one in among], direct))
-        return ()
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("controller.fleet.role_pool.carried", seen)
-        config = batching(sla={"itl_ms": 50}, roles={"direct": False})
-        model = StepModel(0.02, 1e-4, 0.0, 1e-4, 0.0, 0.0)
-        group.see(reports, config, Pool(3, model=model), SETTLED_S)
-    assert found == [([SHORT, SHORT], False)]
-
-
-def test_a_link_is_configured_in_bits() -> None:
-    options = batching(sla={"itl_ms": 50}, roles={"link_gbit_s": 80}).roles
-    assert options is not None
-    found = transfer_of(options, ENGINE)
-    assert found == Transfer(327_680.0, 1e10, 0.001)

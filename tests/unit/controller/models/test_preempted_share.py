@@ -3,7 +3,6 @@
 import pytest
 
 from controller.models.preempted_share import (
-    RANGE,
     START,
     STEP,
     MemoryMargin,
@@ -24,25 +23,6 @@ def test_the_margin_moves_by_a_step_for_a_preemption_and_its_accepted_share_for_
     assert margin.value == pytest.approx(START + 3 * STEP)
     margin.finished(1.0)
     assert margin.value == pytest.approx(START + 3 * STEP - 0.02 * STEP)
-
-
-def test_the_margin_rests_where_the_accepted_share_is_preempted() -> None:
-    margin = MemoryMargin(0.02)
-    for _ in range(50):
-        for _ in range(50):
-            margin.finished(1.0)
-        margin.preempted(1)
-    assert margin.value == pytest.approx(START, abs=STEP)
-
-
-def test_the_margin_keeps_its_range() -> None:
-    margin = MemoryMargin(0.02)
-    for _ in range(5000):
-        margin.finished(1.0)
-    assert margin.value == RANGE[0]
-    for _ in range(5000):
-        margin.preempted(1)
-    assert margin.value == RANGE[1]
 
 
 def test_an_answer_is_worth_one_request_for_each_ten_of_its_tokens_and_one_at_least() -> None:

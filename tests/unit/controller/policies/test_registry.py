@@ -1,15 +1,18 @@
-"""The policies by name, and ``static``, the simplest of them."""
+"""The policies by name, ``static``, and docs/examples/policy.py."""
 
+import runpy
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from controller.config import BatchingConfig
-from controller.errors import ConfigError
-from controller.policies.base import Decision
+from controller.fleet.loop import ControlLoop
+from controller.policies import registry
+from controller.policies.base import Decide, Decision
 from controller.policies.registry import POLICIES
 from replicas.engine.limiter import Limiter
-from tests.builders import batching, engine, limits, recent, seen, state
+from tests.builders import batching, engine, limits, recent, report, seen, state
 
 
 def test_the_policies_are_those_that_the_config_allows() -> None:
@@ -39,6 +42,22 @@ def test_only_a_step_budget_that_was_set_may_leave_no_block_for_prompts(reason, 
     assert (step.max_running, step.token_budget, step.may_pause_prefill) == (9, 16, paused)
 
 
-def test_static_refuses_a_bound_above_the_engines_size() -> None:
-    with pytest.raises(ConfigError, match="512 is above max_num_seqs=256"):
-        POLICIES["static"]({}, seen(batching(policy="static", max_running={"max": 512})))
+EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "policy.py"
+SLA = {"itl_ms": 50}
+
+
+@pytest.fixture
+def decide() -> Decide:
+    found: Decide = runpy.run_path(str(EXAMPLE))["decide"]
+    return found
+
+
+def test_the_control_loop_runs_it(decide: Decide, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.POLICIES, "static", decide)
+    loop, config = ControlLoop(), batching(policy="static", sla=SLA, max_running={"min": 4})
+    found, memory = [], {}
+    for n in (1, 2, 3):
+        limits = loop.exchange(report(seq=n, memory=memory), config, now_s=n / 2)
+        found.append(limits.max_running)
+        memory = limits.memory
+    assert found == [5, 6, 7]

@@ -1,10 +1,17 @@
-"""Who is let in and who is refused, decision by decision."""
+"""Who is let in and who is refused, and how fast those that wait are served."""
+
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from controller.classes import ServiceClasses
-from replicas.admission.admission import SURGE
-from replicas.admission.drain import EngineView
+from controller.classes import MOST_PRIORITY
+from controller.config import Sla
+from controller.models.step_time import StepModel
+from replicas.admission.drain import DrainRate, EngineView, engine_view
+from replicas.admission.waiting import level_of
+from tests.builders import report
 from tests.unit.replicas.admission.builders import admission, asked
 
 FULL = EngineView(free_slots=0, requests_per_s=10.0, prompt_tokens_per_s=10_000.0)
@@ -106,22 +113,6 @@ def test_shedding_is_in_bands_the_lowest_first() -> None:
     assert reason(made, "gold") == "queue_full"
 
 
-def test_until_it_is_known_how_soon_slots_come_free_few_wait_of_those_that_may_be_shed() -> None:
-    made = admission(slots=2, max_waiting=100)
-    first = fill(made, 2)  # they have slots
-    for entry in first:
-        made.started(entry, 0.1)
-    fill(made, 2, now_s=0.1)
-    assert reason(made, now_s=0.2) == "let in"
-    *_, last = fill(made, 1, now_s=0.2)
-    assert reason(made, now_s=0.2) == "shed"
-    assert reason(made, "batch", now_s=0.2) == "shed"
-    assert reason(made, "gold", now_s=0.2) == "let in"
-    for i, entry in enumerate([*fill(made, 4, now_s=0.2), last]):  # five a second
-        made.started(entry, 0.2 + (i + 1) / 5)
-    assert reason(made, deadline_s=20.0, now_s=1.2) == "let in"
-
-
 def test_a_queue_full_of_those_below_has_room_for_those_above() -> None:
     made = admission(slots=2, max_waiting=8, shed_at=1.0)
     fill(made, 10, "batch")
@@ -140,15 +131,6 @@ def test_however_many_priorities_clients_name_the_queue_is_bounded() -> None:
     assert reason(made, "gold", priority=-100) == "let in"
     made.let_in(asked("gold", priority=-19), 1, 0.0)
     assert reason(made, "gold", priority=-100) == "queue_full"
-
-
-def test_those_above_that_are_still_to_come_take_their_share() -> None:
-    made = full()
-    golden(made, 200, 8)
-    now_s = 25.0
-    assert reason(made, "gold", now_s=now_s) == "let in"
-    assert made.waiting.wait_s(0, 100, now_s) == pytest.approx(0.1)
-    assert made.waiting.wait_s(20, 100, now_s) == pytest.approx(0.5, rel=0.2)
 
 
 def test_who_waits_behind_others_is_in_time_even_if_they_come_three_times_as_often() -> None:
@@ -199,84 +181,6 @@ def test_those_refused_together_are_told_to_come_one_after_the_other() -> None:
     assert told == sorted(told)
 
 
-def test_whatever_priorities_of_one_level_they_named_too() -> None:
-    made = full()
-    for _ in range(100):
-        made.let_in(asked("gold", priority=4), 100, 0.0)
-    named = (7, 4, 6, 5) * 100  # between those of two classes
-    told = [made.check(asked("gold", priority=p), 100, 0.0, 0.0).retry_s for p in named]
-    assert told[-1] == pytest.approx(399 / 5, abs=0.3)
-    assert told == sorted(told)
-
-
-def test_those_above_do_not_come_back_behind_those_below() -> None:
-    made = full()
-    fill(made, 30, "gold")
-    below = [made.check(asked("batch"), 100, 0.0, 0.0).retry_s for _ in range(300)]
-    above = [made.check(asked("gold"), 100, 0.0, 0.0).retry_s for _ in range(2)]
-    assert below[-1] == pytest.approx(299 / 5)
-    assert max(above) < 3
-    again = [made.check(asked("batch"), 100, 0.0, 0.0).retry_s for _ in range(2)]
-    assert again == pytest.approx([300 / 5, 301 / 5])
-
-
-def test_beyond_two_minutes_no_place_is_kept() -> None:
-    made = full()
-    fill(made, 100, "gold")
-    answers = [made.check(asked("gold"), 100, 0.0, 0.0) for _ in range(5000)]
-    assert answers[-1].headers["x-should-retry"] == "false"
-    assert answers[-1].retry_s < 121
-
-
-def test_what_was_late_makes_the_next_prediction_longer() -> None:
-    made = full()
-    before = made._predicted_s(0, 100, 0.0)
-    for i in range(5):
-        (entry,) = fill(made, 1, "gold", now_s=i * 10.0)
-        made.started(entry, i * 10.0 + 5)
-        made.waiting.end(entry, i * 10.0 + 5)
-    made.waiting.learn(FULL)
-    wait_s = made.waiting.wait_s(0, 100, 50.0, SURGE)
-    assert made._predicted_s(0, 100, 50.0) == pytest.approx(wait_s * 1.995)
-    assert before == made.waiting.engine.step_s + 0.2  # one turn, and as much as a margin
-    assert made.counts.error.snapshot().n == 5
-
-
-def test_a_change_of_classes_holds_for_those_that_come_after_it() -> None:
-    made = admission(slots=1, max_waiting=100)
-    *_, entry = fill(made, 2, "gold")
-    made.configure(made.classes, made.config.model_copy(update={"max_waiting": 1}))
-    assert reason(made, "gold") == "queue_full"
-    made.waiting.end(entry, 1.0)
-    assert reason(made, "gold", now_s=1.0) == "let in"
-
-
-def test_ending_twice_counts_once() -> None:
-    made = admission()
-    (entry,) = fill(made, 1)
-    made.started(entry, 1.0)
-    made.started(entry, 2.0)
-    made.waiting.end(entry, 3.0)
-    made.waiting.end(entry, 4.0)
-    assert (made.waiting.running, made.waiting.requests, made.waiting.tokens) == (0, 0, 0)
-
-
-def test_what_started_while_the_slots_filled_says_nothing_of_how_fast_they_come_free() -> None:
-    made = admission(slots=10)
-    for i, entry in enumerate(fill(made, 10)):  # ten in a second
-        made.started(entry, 0.1 * (i + 1))
-    made.waiting.learn(EngineView(free_slots=0, full=False))
-    assert made.waiting.per_s(1.0) is None
-    made.waiting.learn(EngineView(free_slots=0, full=True, requests_per_s=2.0))
-    assert made.waiting.per_s(1.0) == 2.0
-    running = fill(made, 20, now_s=1.0)
-    for i, entry in enumerate(running):  # one a second
-        made.started(entry, 1.0 + i)
-        made.waiting.end(entry, 1.5 + i)
-    made.waiting.learn(EngineView(free_slots=0, full=True))
-    assert made.waiting.per_s(21.0) == pytest.approx(1.0, rel=0.2)
-
-
 def test_a_replica_that_is_empty_refuses_nothing_that_later_would_be_refused_again() -> None:
     made = admission(slots=2, max_waiting=3)
     made.waiting.learn(EngineView(free_slots=2, requests_per_s=0.1, prompt_tokens_per_s=10.0))
@@ -298,16 +202,58 @@ def test_a_request_with_more_prompts_than_there_are_places_is_judged_by_its_firs
     assert made.check(many, 1, 0.0, 0.0) is not None
 
 
-def test_refusals_of_a_class_that_does_not_count_are_no_demand() -> None:
-    made = admission(slots=1, max_waiting=1)
-    online = made.classes.by_name["gold"]
-    made.configure(
-        ServiceClasses({"gold": online, "batch": online.model_copy(update={"autoscale": False})}),
-        made.config,
-    )
-    for _ in range(9):
-        made.let_in(asked("gold"), 10, 0.0)
-    assert made.check(asked("batch"), 10, 0.0, 0.5) is not None
-    assert made.refusals.per_s(1.0) == 0
-    assert made.check(asked("gold"), 10, 0.0, 0.5) is not None
-    assert made.refusals.per_s(1.0) > 0
+# 20 ms, 0.2 ms a decode, 0.1 ms a prompt token.
+MODEL = StepModel(0.02, 0.0002, 0.0, 0.0001, 0.0, 0.0)
+
+
+def busy(rate: DrainRate, seconds: int, per_s: int, start_s: float = 0.0) -> None:
+    for second in range(seconds):
+        for one in range(per_s):
+            rate.pass_time(start_s + second + (one + 1) / per_s, waiting=True)
+            rate.started(100)
+
+
+def test_it_is_the_rate_of_the_last_seconds() -> None:
+    rate = DrainRate(0.0)
+    busy(rate, 30, 4)
+    assert rate.requests_per_s == pytest.approx(4.0, rel=0.05)
+    assert rate.tokens_per_s == pytest.approx(400.0, rel=0.05)
+    busy(rate, 30, 20, start_s=30.0)
+    assert rate.requests_per_s == pytest.approx(20.0, rel=0.05)
+
+
+def test_an_idle_replicas_clock_stands_still() -> None:
+    rate = DrainRate(0.0)
+    busy(rate, 30, 4)
+    rate.pass_time(10_000.0, waiting=False)
+    assert rate.requests_per_s == pytest.approx(4.0, rel=0.05)
+
+
+def test_prompts_take_what_the_budget_and_the_sla_leave() -> None:
+    known = report(model=MODEL, decoding=100, kv_used_tokens=0)  # 40 ms without a prompt
+    most = known.engine.max_num_batched_tokens - 100
+    free = engine_view(known, Sla())
+    assert free.prompt_tokens_per_s == pytest.approx(most / (0.04 + 0.0001 * most))
+    tight = engine_view(known, Sla(itl_ms=50))  # 100 tokens in 50 ms
+    assert tight.prompt_tokens_per_s == pytest.approx(100 / 0.05)
+    assert tight.step_s == pytest.approx(0.05)
+    drafting = replace(known, drafts=300)
+    most -= 300
+    free = engine_view(drafting, Sla())
+    assert free.prompt_tokens_per_s == pytest.approx(most / (0.04 + 0.0001 * most))
+    none = engine_view(known, Sla(itl_ms=30))
+    assert (none.prompt_tokens_per_s, none.step_s) == (None, pytest.approx(0.04))
+
+
+priorities = st.integers(-MOST_PRIORITY, MOST_PRIORITY)
+
+
+@given(st.sets(priorities, min_size=1, max_size=5), st.lists(priorities, min_size=2, max_size=50))
+def test_levels_keep_the_order_of_priorities_and_the_classes_own(classes, named) -> None:
+    known = sorted(classes)
+    assert [level_of(one, known) for one in known] == known
+    named = sorted(named)
+    levels = [level_of(one, known) for one in named]
+    assert levels == sorted(levels)
+    assert all(level <= one for level, one in zip(levels, named, strict=True))
+    assert len({level_of(one, known) for one in range(-1000, 1000)}) <= 32 * (len(known) + 1)

@@ -1,23 +1,18 @@
-"""What a request asks for, and bad input that names its field."""
+"""What a request asks for, bad input that names its field, and answers that clients understand."""
 
+import pickle
 from typing import Any
 
 import pytest
 
 from controller.classes import one_class
-from replicas.admission.answers import BadRequestError
+from replicas.admission.answers import BadRequestError, RefusedError, refusal
 from replicas.admission.asked import check_headers, read_request
 from tests.unit.replicas.admission.builders import CLASSES
 
 
 def read(headers: dict[str, str] | None = None, **body: Any) -> Any:
     return read_request(headers or {}, body, CLASSES, 5.0)
-
-
-def test_a_request_that_says_nothing_has_the_default_class() -> None:
-    asked = read()
-    assert (asked.name, asked.named, asked.priority) == ("silver", False, 10)
-    assert (asked.deadline_s, asked.timeout_s, asked.arrived_s) == (1.0, 30.0, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +82,6 @@ def test_bad_input_names_its_field(headers: Any, body: Any, param: str) -> None:
     assert len(str(caught.value)) < 300
 
 
-def test_an_unknown_class_gets_the_known_ones() -> None:
-    with pytest.raises(BadRequestError, match="known: gold, silver, batch"):
-        read(service_tier="platinum")
-
-
 def test_a_header_that_comes_often_counts_as_often_and_the_largest_is_named() -> None:
     often = [("x-small", "y" * 93)] * 163
     check_headers(often)
@@ -136,15 +126,55 @@ def test_what_a_key_may_not_ask_for_is_a_403(headers, body, status, param, said)
     assert str(refused.value).startswith(f"{param}: {said}")
 
 
-def test_without_classes_a_keys_classes_mean_nothing() -> None:
-    known = {"x-brimful-classes": "batch"}
-    one = read_request(known, {"priority": 3}, CLASSES, 0.0, named_classes=False)
-    assert (one.name, one.priority) == (CLASSES.default, 3)
-
-
 @pytest.mark.parametrize(
     ("prompt", "prompts"),
     [("a", 1), ([1, 2, 3], 1), (["a", "b"], 2), ([[1], [2], [3]], 3), ([], 1), (None, 1), (7, 1)],
 )
 def test_a_request_has_as_many_prompts_as_vllm_makes_of_it(prompt: Any, prompts: int) -> None:
     assert read(prompt=prompt).prompts == prompts
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "type_"),
+    [
+        ("deadline", 429, "rate_limit_error"),
+        ("queue_timeout", 503, "service_unavailable"),  # another replica may serve it
+        ("engine_failed", 503, "service_unavailable"),
+    ],
+)
+def test_a_refusal_is_an_openai_error_with_a_time_to_come_again(reason, status, type_):
+    answer = refusal(reason, "gold", "in 3.0 s", 2.0, 0.0)
+    error = answer.body["error"]
+    assert (answer.status, error["type"], error["code"], error["param"]) == (
+        *(status, type_, status, None),
+    )
+    assert error["message"].startswith("Not served (class gold): ")
+    assert error["message"].endswith(" (in 3.0 s).")
+    assert answer.headers == {
+        "x-brimful-reason": reason,
+        "retry-after": "2",
+        "retry-after-ms": "2000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("retry_s", "jitter", "header"),
+    [(None, 0.0, "500"), (0.0, 1.0, "750"), (10.0, 0.5, "12500"), (0.1, 0.0, "500")],
+)
+def test_the_time_is_jittered_upwards(retry_s: float | None, jitter: float, header: str) -> None:
+    answer = refusal("queue_full", "gold", "", retry_s, jitter)
+    assert answer.headers["retry-after-ms"] == header
+
+
+def test_above_two_minutes_nobody_is_to_come_again() -> None:
+    assert "x-should-retry" not in refusal("shed", "a", "", 120.0, 0.0).headers
+    assert refusal("shed", "a", "", 120.0, 0.1).headers["x-should-retry"] == "false"
+
+
+def test_a_refusal_survives_the_way_between_processes() -> None:
+    for error in (
+        RefusedError(refusal("shed", "a", "", 3.0, 0.0)),
+        BadRequestError("priority", "no", 431),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.answer) == (type(error), str(error), error.answer)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from controller.errors import ConfigError
 from replicas.admission.asgi import BODY
-from replicas.door import body
 from replicas.door.auth import Door, Rules
 from replicas.door.http import DoorMiddleware
-from replicas.door.paths import ALWAYS, METHODS, Paths, opener
+from replicas.door.paths import ALWAYS, METHODS, Paths
 from replicas.door.settings import parse_security
 
 PATH, MESSAGES = "/v1/completions", "/v1/messages"
@@ -126,47 +125,6 @@ def test_more_is_served_where_it_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "entry"),
-    [
-        ("/metrics/", "GET /metrics"),
-        ("/tokenize", "POST /tokenize"),
-        (MESSAGES, f"POST {MESSAGES}"),
-        ("/v1/responses/resp_1", "/v1/responses/*"),
-        ("/scale_elastic_ep", None),
-        ("/v1", None),
-        ("/", None),
-    ],
-)
-async def test_a_closed_path_is_named_with_what_opens_it(path: str, entry: str | None) -> None:
-    behind = Behind()
-    said = (await behind.ask("GET", path)).json()["error"]["message"]
-    assert said.startswith(f"nothing is served at this path: {path!r}")
-    assert (f"extra_paths: [{entry}]" in said) == (entry is not None)
-    assert opener(path) == entry
-    if entry is not None:  # it may be opened while requests are inside
-        behind.door.rules = Rules(parse_security({"extra_paths": [entry]}))
-        method = entry.partition(" ")[0] if " " in entry else "GET"
-        assert (await behind.ask(method, path)).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("/tokenize/", "extra_paths: [POST /tokenize]"),
-        ("/metrics", "'/metrics'"),  # no entry for a path that the app behind has not
-        (MESSAGES, "no such route, direct streaming has it"),
-        ("/v1/responses", "no such route, direct streaming has it"),
-    ],
-)
-async def test_of_an_app_with_other_paths_only_those_are_said_to_be_closed(path, said) -> None:
-    behind = Behind(extra_paths=[MESSAGES])
-    behind.door.served = frozenset({"/tokenize"})
-    answer = await behind.ask("POST", path)
-    assert (answer.status_code, said in answer.json()["error"]["message"]) == (404, True)
-    assert ("extra_paths" in answer.text) == ("extra_paths" in said)
-
-
-@pytest.mark.parametrize(
     "wrong", ["", "tokenize", "post /tokenize", "POST  /x", "FETCH /x", "/a*", "/*/a", "/a b", "/ä"]
 )
 def test_what_is_no_path_is_named(wrong: str) -> None:
@@ -177,21 +135,10 @@ def test_what_is_no_path_is_named(wrong: str) -> None:
     assert f"is not allowed: {wrong!r}: a path ('/tokenize'), with a method" in line
 
 
-def test_an_unknown_key_of_the_block_is_named_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="security: unknown key 'extra_path'; did you mean 'ext"):
-        parse_security({"extra_path": []})
-    assert parse_security(None) == parse_security({})
-
-
 async def test_an_application_with_a_prefix_is_judged_by_the_rest_of_its_paths() -> None:
     behind = Behind("/qwen")
     assert (await behind.get(path="/qwen/v1/models")).status_code == 200
     assert (await behind.get(path="/qwen/version")).status_code == 404
-
-
-def test_an_app_is_still_started_and_stopped() -> None:
-    with TestClient(Behind().app) as client:
-        assert client.get("/health").status_code == 200
 
 
 # Keys.
@@ -424,66 +371,3 @@ async def test_a_body_that_is_too_long_is_one_413(chunked: bool) -> None:
     assert error["message"] == "body: longer than the 1000 bytes that are allowed"
     assert (error["param"], error["code"], error["type"]) == ("body", 413, "invalid_request_error")
     assert (await post(body[:1000], max_body_mb=0.001)).status_code == 200
-
-
-class Sender:
-    """A client that sends parts of a body, for as long as it is read, and hears of an answer."""
-
-    def __init__(self, *sizes: int, said: int | None = None, then: str = "ends") -> None:
-        self.sizes, self.then = sizes, then
-        self.headers = [] if said is None else [(b"content-length", str(said).encode())]
-        self.read = 0
-        self.seen: list[Any] = []
-        self.status: int | None = None
-
-    async def receive(self) -> Any:
-        if self.read == len(self.sizes):
-            assert self.then != "ends", "read on after the last part"
-            if self.then == "leaves":
-                return {"type": "http.disconnect"}
-            await asyncio.Event().wait()
-        self.read += 1
-        more = self.then != "ends" or self.read < len(self.sizes)
-        part = b"x" * self.sizes[self.read - 1]
-        return {"type": "http.request", "body": part, "more_body": more}
-
-    async def send(self, message: Any) -> None:
-        self.status = self.status or message["status"]
-
-    async def ask(self) -> "Sender":
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            self.seen.append(await receive())
-
-        door = Door(Rules(parse_security({"limits": {"max_body_mb": 0.001}})))
-        scope = {"type": "http", "method": "POST", "path": PATH, "headers": self.headers}
-        await DoorMiddleware(app, door)(scope, self.receive, self.send)
-        return self
-
-
-async def test_a_client_that_leaves_while_it_sends_is_told_to_the_app() -> None:
-    left = await Sender(1, then="leaves").ask()
-    assert (left.seen, left.status) == ([{"type": "http.disconnect"}], None)
-
-
-@pytest.mark.parametrize(
-    ("sender", "read"),
-    [
-        # What is left is read to its end, and no further.
-        (lambda: Sender(*[600] * 5), 5),
-        (lambda: Sender(*[600] * 5, said=3000), 5),
-        (lambda: Sender(600, 600), 2),
-        # Of one that is announced as far too long nothing is read; else to the first byte over it.
-        (lambda: Sender(*[600] * 20, said=5001), 0),
-        (lambda: Sender(*[600] * 20, said=5000), 9),
-        (lambda: Sender(*[600] * 20), 9),
-        # One that stops in the middle is waited for so long.
-        (lambda: Sender(600, 600, 600, then="stops"), 3),
-    ],
-)
-async def test_of_a_body_that_is_too_long_so_much_is_read_before_the_answer(
-    monkeypatch: pytest.MonkeyPatch, sender: Callable[[], Sender], read: int
-) -> None:
-    monkeypatch.setattr(body, "MOST_DISCARDED_BYTES", 5000)
-    monkeypatch.setattr(body, "DISCARDING_S", 0.05)
-    made = await sender().ask()
-    assert (made.status, made.read, made.seen) == (413, read, [])

@@ -1,11 +1,15 @@
-"""Keys as people write them: as lines, as YAML, by their digest; and what is said of mistakes."""
+"""Keys as people write them, those that change, and those that cannot be read."""
 
+import os
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
 from controller.errors import ConfigError
+from replicas.door.key_source import KeySource, logger
 from replicas.door.keys import Key, parse_keys
+from replicas.door.settings import KeysFrom, parse_security
 
 SECRET = "sk-0123456789abcdef"
 OTHER = "sk-fedcba9876543210=="
@@ -94,44 +98,76 @@ def test_a_mistake_is_named_by_its_place_and_nothing_of_it_is_repeated(text, sai
         assert not any(secret in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        *[
-            (text, "YAML of another shape")
-            for text in (
-                f'[{{"name": "alice", "key": "{SECRET}"}}, {{}}]',
-                f"- {SECRET}\n- {OTHER}\n- a",
-                f"alice: {SECRET}",
-                "{}",
-                f"keys: []\n{SECRET}: 1",
-                f"keys: {{alice: {SECRET}}}",
-                "keys:",
-                f'"alice {SECRET}"',
-            )
-        ],
-        (f"keys: [{{name: a, key: {SECRET}", "broken YAML (line 1)"),
-        (f'# ours\n[{{"name": "a", "key": "{SECRET}"', "broken YAML (line 2)"),
-        (f"---\nkeys: []\n---\n- {SECRET}", "broken YAML (line 3)"),
-    ],
-)
-def test_a_file_of_another_shape_gets_one_error(text: str, what: str) -> None:
+FIRST, SECOND = "sk-first-0123456789", "sk-second-0123456789"
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was logged of keys."""
+    lines: list[str] = []
+    for level in ("info", "error"):
+        monkeypatch.setattr(logger, level, lambda text, *args: lines.append(text % args))
+    return lines
+
+
+def names(source: KeySource) -> list[str]:
+    return [key.name for key in source.ring().keys]
+
+
+def test_a_changed_file_is_read_again_within_a_second(tmp_path: Path, said: list[str]) -> None:
+    file, now_s = tmp_path / "keys", [100.0]
+    file.write_text(f"alice {FIRST}")
+    source = KeySource(KeysFrom(file=str(file)), lambda: now_s[0])
+    file.write_text(f"carol {FIRST}")  # as long as it was
+    os.utime(file, ns=(0, 1))
+    assert names(source) == ["alice"]  # it has just been looked at
+    now_s[0] += 1.0
+    assert names(source) == ["carol"]
+    assert said == ["Keys were read again: 1; new: carol; gone: alice."]
+
+
+def test_a_file_that_was_broken_or_is_gone_changes_nothing(tmp_path: Path, said: list[str]) -> None:
+    file, now_s = tmp_path / "keys", [0.0]
+    file.write_text(f"alice {FIRST}")
+    source = KeySource(KeysFrom(file=str(file)), lambda: now_s[0])
+    file.write_text(f"alice {SECOND} and more")
+    now_s[0] = 1.0
+    assert source.ring().find(FIRST.encode()) is not None
+    file.unlink()
+    now_s[0] = 2.0
+    assert source.ring().find(FIRST.encode()) is not None
+    assert [line.partition(":")[0] for line in said] == [
+        "The keys of before stay good, the changed ones are refused"
+    ] * 2
+    assert SECOND not in "".join(said)
+    file.write_text(f"alice {SECOND}")
+    now_s[0] = 3.0
+    assert source.ring().find(FIRST.encode()) is None
+    assert source.ring().find(SECOND.encode()) is not None
+
+
+def test_keys_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEYS", f"alice {FIRST}; bob {SECOND}")
+    assert names(KeySource(KeysFrom(env="KEYS"))) == ["alice", "bob"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "env", "bytes", "large"])
+def test_without_keys_no_door_is_made(kind: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("replicas.door.key_source.MOST_BYTES", 1000)
+    (tmp_path / "bytes").write_bytes(b"alice \xff\xfe")
+    (tmp_path / "large").write_text("#" * 1001)
+    place = {
+        "env": KeysFrom(env="BRIMFUL_NO_SUCH_KEYS"),
+        "folder": KeysFrom(file=str(tmp_path)),
+    }.get(kind, KeysFrom(file=str(tmp_path / kind)))
     with pytest.raises(ConfigError) as refused:
-        parse_keys(text, "f")
-    (line,) = refused.value.problems
-    assert line == (
-        f"f: keys: {what} is not allowed; allowed: a mapping with `keys` alone, a list of"
-        " {name, key or sha256, classes, max_in_flight}; or a line for each key:"
-        " NAME KEY [classes=A,B] [max_in_flight=N]"
+        KeySource(place)
+    assert refused.value.problems[0].startswith(
+        "environment variable BRIMFUL_NO_SUCH_KEYS: is not set" if kind == "env" else str(tmp_path)
     )
 
 
-def test_a_file_of_which_no_line_is_a_key_gets_one_error() -> None:
-    page = "<html>\n<body>\n<p>not here</p>\n</body>\n</html>"
-    with pytest.raises(ConfigError) as refused:
-        parse_keys(page, "f")
-    (line,) = refused.value.problems
-    assert line.startswith("f: line 1: name: must be up to 64 letters, digits, . _ -; nor is any")
-    with pytest.raises(ConfigError) as some:
-        parse_keys(f"alice {SECRET}\n{page}", "f")
-    assert len(some.value.problems) > 5
+@pytest.mark.parametrize("block", [{}, {"file": "a", "env": "B"}, {"file": ""}])
+def test_keys_have_one_place(block: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"security\.keys"):
+        parse_security({"keys": block})

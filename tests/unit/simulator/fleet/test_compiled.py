@@ -1,11 +1,9 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-from numba.core.errors import NumbaError
 
-from simulator.fleet.compiled import HERE, SOURCES, cache_folder, compiled
+from simulator.fleet.compiled import HERE, SOURCES, cache_folder
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -24,11 +22,3 @@ def test_every_file_that_compiled_code_is_made_of_is_a_source() -> None:
     compiling = {path.name for path in HERE.glob("*.py") if "\n@compiled\n" in path.read_text()}
     assert compiling == {"fluid.py", "replica.py", "steps.py"}
     assert {*compiling, "compiled.py", "state.py"} == set(SOURCES)
-
-
-def test_what_makes_an_array_is_refused() -> None:
-    def grows(n: int) -> np.ndarray:
-        return np.zeros(n)
-
-    with pytest.raises((NumbaError, RuntimeError)):
-        compiled(grows)(3)

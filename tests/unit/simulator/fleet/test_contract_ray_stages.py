@@ -43,17 +43,6 @@ def test_delays_and_bounds_are_rays_on_our_clock() -> None:
     assert said == [10, 10, 1]
 
 
-def test_the_policy_is_told_when_the_number_last_rose_and_fell() -> None:
-    clock = Clock()
-    ray = scaler(clock, upscale_delay_s=0, downscale_delay_s=0)
-    ray.observe({"a": {ONGOING: 1.0}, "b": {ONGOING: 1.0}}, 0.0)
-    told = []
-    for clock.now_s, Says.desired in ((10.0, 5), (20.0, 3), (30.0, 3)):
-        ray.decide()
-        told.append((Says.seen[-1].last_scale_up_time, Says.seen[-1].last_scale_down_time))
-    assert told == [(None, None), (10.0, None), (10.0, 20.0)]
-
-
 def test_samples_are_averaged_over_the_look_back_period() -> None:
     clock = Clock()
     ray = scaler(clock, look_back_period_s=25, metrics_interval_s=10)
@@ -68,13 +57,3 @@ def test_samples_are_averaged_over_the_look_back_period() -> None:
     assert ctx.total_queued_requests == pytest.approx((8 + 2 + 4) / 3)
     assert ctx.total_num_requests == pytest.approx((90 + 1 + 3) / 3 + 5 + (8 + 2 + 4) / 3)
     assert ctx.current_time == 40.0 and ctx.current_num_replicas == 2
-
-
-def test_what_the_policy_keeps_comes_back_to_it() -> None:
-    clock = Clock()
-    ray = scaler(clock)
-    ray.observe({"a": {ONGOING: 1.0}}, 0.0)
-    ray.decide()
-    kept = ray.state["kept"]
-    ray.decide()
-    assert Says.seen[-1].policy_state["kept"] == kept

@@ -1,20 +1,56 @@
-from typing import Any
+"""A fleet in virtual time: starts, losses, roles, what is published."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from controller.errors import ConfigError
+from controller.roles import Transfer
 from replicas.server.autoscaling_stats import autoscaling_stats
+from simulator.fleet import fluid
+from simulator.fleet.crew import Crew, Overflow, parse_overflow
 from simulator.fleet.outcome import Outcome
 from simulator.fleet.published import Publisher
 from simulator.fleet.ray_stages import ONGOING
+from simulator.fleet.replica import is_empty
 from simulator.fleet.simulate import simulate
-from tests.unit.simulator.fleet.fleets import GROUND, SLA, requests, scripted, standing, steadily
+from simulator.fleet.state import (
+    MIXED,
+    PREFILL,
+    Engine,
+    Fleet,
+    make_fleet,
+    occupy,
+)
+from simulator.fleet.traffic import Requests
+from tests.unit.simulator.fleet.fleets import (
+    GROUND,
+    PROFILE,
+    SLA,
+    requests,
+    scripted,
+    standing,
+    steadily,
+)
 
 
 def run(
-    asked: Any, *steps: tuple[float, int], seconds: float = 100.0, replicas: int = 1
+    asked: Requests,
+    *steps: tuple[float, int],
+    replicas: int = 1,
+    seconds: float = 100.0,
+    overflow: Overflow | None = None,
 ) -> Outcome:
-    return simulate(asked, scripted(*steps), GROUND, seconds=seconds, replicas=replicas, reads=())
+    return simulate(
+        asked,
+        scripted(*steps),
+        GROUND,
+        seconds=seconds,
+        replicas=replicas,
+        reads=(),
+        overflow=overflow,
+    )
 
 
 def test_a_replica_takes_requests_a_start_up_after_the_decision() -> None:
@@ -23,20 +59,6 @@ def test_a_replica_takes_requests_a_start_up_after_the_decision() -> None:
     assert outcome.ready[8:11].tolist() == [1, 3, 3]  # at 45, 50, 55 s: 20 s later
     assert outcome.replica_s == pytest.approx(100 + 2 * 70)
     assert outcome.attainment == 1.0
-
-
-def test_a_start_that_is_called_off_costs_what_it_took() -> None:
-    outcome = run(steadily(5.0, 100.0, 100, 10), (0.0, 1), (30.0, 3), (40.0, 1))
-    assert outcome.ready.max() == 1
-    assert outcome.replica_s == pytest.approx(100 + 2 * 10)
-
-
-def test_a_drain_counts_until_it_is_empty() -> None:
-    long = requests(*[(1.0, 100, 1500)] * 8, (90.0, 10, 2))  # some 35 s each
-    outcome = run(long, (0.0, 4), (10.0, 1), replicas=4)
-    assert outcome.ready[0:2].tolist() == [4, 1]
-    assert 100 + 3 * 25 < outcome.replica_s < 100 + 3 * 40
-    assert not np.isnan(outcome.end_s).any()
 
 
 def test_from_zero_and_back_with_the_first_request_held() -> None:
@@ -48,27 +70,9 @@ def test_from_zero_and_back_with_the_first_request_held() -> None:
     assert outcome.replica_s == pytest.approx(45, abs=5.1)
 
 
-def test_reversals_and_the_time_until_back_inside() -> None:
-    rising = steadily(5.0, 100.0, 100, 10)
-    many = steadily(60.0, 40.0, 200, 10)
-    asked = rising._replace(
-        arrival_s=np.sort(np.concatenate([rising.arrival_s, 40.0 + many.arrival_s])),
-        input=np.full(500 + 2400, 200),
-        output=np.full(500 + 2400, 10),
-    )
-    outcome = run(asked, (0.0, 1), (45.0, 4), (90.0, 1), seconds=160.0)
-    assert outcome.reversals == 1
-    assert outcome.reversals_per_h == pytest.approx(3600 / 160)
-    assert outcome.attainment < 0.99
-    assert 20 <= outcome.back_inside_s(40.0) <= 60
-    assert run(rising, (0.0, 1)).back_inside_s(40.0) == 0.0
-
-
 def test_what_is_published_has_the_names_that_replicas_publish() -> None:
     asked = steadily(5.0, 60.0, 200, 20)
     fleet, engine = standing(asked, 2)
-    from simulator.fleet import fluid
-
     fluid.run_until(fleet, engine, 50.0)
     model = GROUND.model(asked, engine)
     publisher = Publisher(fleet, engine, SLA, model)
@@ -84,18 +88,106 @@ def test_what_is_published_has_the_names_that_replicas_publish() -> None:
     assert 0 < found["kv_used_frac"] < 0.1
 
 
-def test_what_a_policy_reads_is_the_same_as_of_one_that_reads_all() -> None:
-    asked = steadily(5.0, 60.0, 200, 20)
-    fleet, engine = standing(asked, 2)
-    from simulator.fleet import fluid
+def test_what_is_wanted_above_the_base_is_of_the_second_group_and_goes_first() -> None:
+    steps = [(0.0, 1), (30.0, 3), (60.0, 1)]
+    overflow = Overflow(base=1, price=0.25, losses_per_h=0.0)
+    outcome = run(steadily(5.0, 100.0, 100, 10), *steps, overflow=overflow)
+    assert outcome.overflow_s == pytest.approx(2 * 30, abs=2 * 5.1)  # asked for at 30 s
+    assert outcome.replica_s - outcome.overflow_s == pytest.approx(100)
+    cost_s = 100 + 0.25 * outcome.overflow_s
+    assert outcome.cost_hours(0.25) == pytest.approx(cost_s / 3600)
+    assert outcome.lost == 0
 
-    fluid.run_until(fleet, engine, 50.0)
 
-    def sample(reads: tuple[str, ...] | None) -> dict[str, float]:
-        publisher = Publisher(fleet, engine, SLA, GROUND.model(asked, engine), reads)
-        publisher.sample({0: "a", 1: "b"}, 45.0)
-        return publisher.sample({0: "a", 1: "b"}, 50.0)["b"]
+def test_with_notice_the_loss_of_replicas_costs_no_request() -> None:
+    # Forty losses an hour of each: with three of them, some ten in five minutes.
+    asked = steadily(20.0, 300.0, 100, 50)
+    crew = Overflow(base=1, losses_per_h=40.0, notice_s=30.0)
+    outcome = run(asked, (0.0, 4), seconds=300.0, replicas=4, overflow=crew)
+    assert (np.diff(outcome.ready) < 0).sum() >= 5 and outcome.ready[-5:].max() <= 4
+    assert not np.isnan(outcome.end_s).any() and outcome.lost == 0
 
-    everything = sample(None)
-    for name in everything.keys() - {ONGOING}:
-        assert sample((name,))[name] == everything[name], name
+
+def test_who_has_no_byte_yet_gets_a_second_chance_and_who_has_is_lost() -> None:
+    asked = requests(*[(0.0, 1000, 400)] * 12, (50.0, 10, 2))
+    fleet, engine = standing(asked, 0, slots=[3])
+    fleet.status[3] = 0
+    crew = Crew(fleet, engine, 20.0, 1, Overflow(base=0, losses_per_h=1e-9, notice_s=1.0))
+    crew._ends[0] = (0.5, False)  # told to go after half a second, gone a second later
+    crew.scale_to(2, 0.0)
+    crew.work_until(1.4)
+    assert crew.ready == 0 and crew.lost == 0
+    crew.work_until(30.0)
+    answered = int((fleet.first_s < 1.5 + 0.1).sum())
+    assert crew.taken == 1 and 0 < crew.lost <= answered < 12
+    assert crew.resent == 12 - crew.lost
+    crew.work_until(200.0)
+    assert int(np.isnan(fleet.end_s).sum()) == crew.lost
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("price=0.5", "base=N or quantile=SHARE is needed, and not both"),
+        ("base=1,quantile=0.5", "base=N or quantile=SHARE is needed, and not both"),
+        ("base=-1", "overflow.base: -1 is not allowed"),
+        ("base=1.5", "overflow.base: 1.5 is not allowed"),
+        ("base=many", "overflow.base: 'many' is not allowed"),
+        ("base=1,price=0", "overflow.price: 0 is not allowed"),
+        ("base=1,notice_s=-1", "overflow.notice_s: -1 is not allowed"),
+        ("base=1,together=1.5", "overflow.together: 1.5 is not allowed"),
+        ("base=1,prise=0.5", "overflow: unknown key 'prise'"),
+    ],
+)
+def test_an_overflow_that_is_written_wrong(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse_overflow(text)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_every_request_is_served_once_and_whole(replicas: int) -> None:
+    asked = steadily(20.0, 30.0, 200, 20)
+    fleet, engine = standing(asked, replicas)
+    fluid.run_until(fleet, engine, 1000.0)
+    assert fleet.counts.tolist() == [600, 600]
+    assert sorted(fleet.done.tolist()) == list(range(600))
+    assert (fleet.first_s > asked.arrival_s).all() and (fleet.end_s >= fleet.first_s).all()
+    assert fleet.held.sum() == 0 and fleet.backlog.sum() == pytest.approx(0)
+    assert fleet.arrivals.sum() == 600
+
+
+def test_capacity_is_what_the_formula_gives() -> None:
+    # q = (D - c0) / (D (c3 E[in] + c1 E[out]))
+    per_s = (0.05 - 0.02) / (0.05 * (0.0001 * 400 + 0.0005 * 40))
+    fleet, engine = standing(steadily(1.3 * per_s, 200.0, 400, 40), 1)
+    fluid.run_until(fleet, engine, 200.0)
+    assert fleet.counts[0] / 200 == pytest.approx(per_s, rel=0.03)
+    assert PROFILE.max_num_seqs > fleet.decodes[0]
+
+
+LINK = Transfer(100_000, 1e9, 0.003)  # 0.1 ms a token
+APART = replace(GROUND, transfer=LINK)
+
+
+def apart(asked: Requests, prefill: int, mixed: int) -> tuple[Fleet, Engine]:
+    engine = APART.engine(asked)
+    fleet = make_fleet(asked, prefill + mixed, engine, 0)
+    for slot in range(prefill + mixed):
+        occupy(fleet, slot, 0.0)
+        fleet.role[slot] = PREFILL if slot < prefill else MIXED
+    return fleet, engine
+
+
+def test_everyone_is_served_once_while_roles_change() -> None:
+    asked = steadily(25.0, 60.0, 400, 40)
+    fleet, engine = apart(asked, 1, 3)
+    for until_s in range(1, 121):
+        fluid.run_until(fleet, engine, float(until_s))
+        fleet.role[until_s % 4] = MIXED if fleet.role[until_s % 4] == PREFILL else PREFILL
+        if (fleet.role == PREFILL).all():
+            fleet.role[0] = MIXED
+    assert sorted(fleet.done.tolist()) == list(range(len(asked.arrival_s)))
+    assert not np.isnan(fleet.end_s).any() and (fleet.end_s >= fleet.first_s).all()
+    assert (fleet.first_s > asked.arrival_s).all() and (fleet.decode_at >= 0).any()
+    assert all(is_empty(fleet, slot) for slot in range(4))
+    assert not fleet.held.any() and not fleet.promised.any() and not fleet.prompts_for_others.any()

@@ -1,4 +1,4 @@
-"""From a trace to the numbers of a comparison, each by arithmetic on a trace made by hand."""
+"""From a trace to the numbers of a comparison, and the fluid limit, by arithmetic."""
 
 from dataclasses import replace
 
@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from controller.config import Sla
+from replicas.profiles.profile import LinearCost, StepProfile
+from replicas.profiles.profile_file import load_profile
+from simulator.replay.fluid import fluid_limit_per_s
 from simulator.replay.measure import (
     j_of,
     late_share,
     meets,
-    step_model_mape,
     summarise,
 )
 from simulator.virtual.trace import Outcome, Stay, Step, Trace, make_gaps
-from simulator.workloads.requests import Request
-from tests.replay_keys import KEYS
+from simulator.workloads.requests import LengthStats, Request
 
 STEP = Step(
     end_s=1.0,
@@ -66,11 +67,6 @@ def test_latencies_are_in_milliseconds() -> None:
     assert found.e2e_ms.mean == found.e2e_ms.p99 == pytest.approx(2400)
 
 
-def test_without_an_agreement_nothing_attains_it() -> None:
-    found = summarise("static", TRACE, Sla())
-    assert (found.sla_attainment, found.goodput_per_s) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("sla", "met"),
     [
@@ -111,17 +107,6 @@ def test_late_gaps_are_a_share_of_those_that_end_in_the_window(
     assert late_share(trace, Sla(ttft_ms=50), from_s, until_s) is None
 
 
-def test_a_summary_tells_the_first_minute_from_the_rest() -> None:
-    gaps = [(0.06, 59.9, 0), (0.04, 60.0, 0), (0.04, 61.0, 0), (0.06, 70.0, 0), (0.04, 80.0, 0)]
-    found = summarise("static", replace(TRACE, gaps=make_gaps(gaps)), Sla(itl_ms=50))
-    assert (found.late_share_cold, found.late_share_after) == (1.0, 0.25)
-
-
-def test_the_models_error_counts_the_steps_it_predicted() -> None:
-    assert step_model_mape(TRACE) == pytest.approx(100 * (0.5 / 2 + 0.1 / 1) / 2)
-    assert step_model_mape(replace(TRACE, steps=(STEP,))) is None
-
-
 def test_a_gap_of_more_than_twenty_times_the_agreed_is_a_stall() -> None:
     gaps = [(1.0, 10.0, 0), (1.0001, 12.0, 0), (90.0, 102.0, 2)]
     trace = replace(TRACE, gaps=make_gaps(gaps))
@@ -143,23 +128,6 @@ def test_j_is_late_over_allowed_times_the_mean_wait_of_all_who_were_offered() ->
     assert j_of(more, Sla(itl_ms=300)) == pytest.approx((2 + 2 + 4) / 3)
 
 
-def test_j_is_of_what_came_after_the_first_minute_where_anything_did() -> None:
-    later = Outcome(Request(70.0, 10, 2), False, 2, 70.5, 71.0, 71.1)
-    gaps = [(0.3, 20.0, 0), (0.1, 71.1, 3), (0.3, 72.0, 3)]
-    trace = replace(TRACE, outcomes=(*TRACE.outcomes, later), gaps=make_gaps(gaps), end_s=80.0)
-    assert j_of(trace, Sla(itl_ms=200, percentile=90)) == pytest.approx(1.0 * 0.5 / 0.1)
-    # Without a token after it, all tokens and all requests.
-    early = replace(trace, gaps=make_gaps(gaps[:1]))
-    assert j_of(early, Sla(itl_ms=200, percentile=90)) == pytest.approx((2 + 2 + 1) / 3 / 0.1)
-
-
-def test_json_has_these_keys_and_capacity_only_where_it_was_searched() -> None:
-    found = summarise("static", TRACE, Sla())
-    assert tuple(found.to_json()) == KEYS
-    assert list(replace(found, capacity_per_s=0.0).to_json()) == [*KEYS, "capacity_per_s"]
-    assert list(found.to_json()["itl_ms"]) == ["mean", "p50", "p90", "p99", "p99_9"]
-
-
 @pytest.mark.parametrize(
     ("tokens", "late", "percentile", "met"),
     [
@@ -178,3 +146,36 @@ def test_of_a_requests_gaps_so_many_may_be_late(
     gaps = [(0.06 if k < late else 0.04, 1.0 + k, 0) for k in range(tokens - 1)]
     trace = replace(TRACE, outcomes=(one,), gaps=make_gaps(gaps))
     assert meets(trace, Sla(itl_ms=50, percentile=percentile)) == [met]
+
+
+LENGTHS = LengthStats(mean_input=257, mean_output=447, mean_held=500, mean_context=128)
+
+
+def profile(kv_tokens: int = 10**9, **cost: float) -> StepProfile:
+    """An accelerator with this linear cost."""
+    line = LinearCost(**{"fixed_s": 0.0269, "per_decode_s": 0.0002308} | cost)
+    return StepProfile("p", "", kv_tokens, 256, 2048, line)
+
+
+def test_it_is_the_decode_and_prefill_work_of_a_request_against_the_sla() -> None:
+    found = fluid_limit_per_s(load_profile("paper-fig3"), LENGTHS, 0.05)
+    work_s = 0.00012 * 257 + 0.0002308 * 446
+    assert found == pytest.approx((0.05 - 0.0269) / (0.05 * work_s), rel=1e-6)
+
+
+def test_kv_tokens_and_prefill_context_are_work_too() -> None:
+    found = fluid_limit_per_s(
+        profile(per_kv_s=1e-6, per_prefill_s=1e-4, per_context_s=1e-7), LENGTHS, 0.05
+    )
+    work_s = (1e-4 + 1e-7 * 128) * 257 + (0.0002308 + 1e-6 * 500) * 446
+    assert found == pytest.approx((0.05 - 0.0269) / (0.05 * work_s), rel=1e-6)
+
+
+def test_short_memory_limits_the_batch() -> None:
+    # 10 requests of 500 tokens: a step of 29.2 ms, and 10 tokens of 447 in it.
+    found = fluid_limit_per_s(profile(kv_tokens=5000), LENGTHS, 0.05)
+    assert found == pytest.approx(10 / 447 / (0.0269 + 10 * 0.0002308), rel=0.01)
+
+
+def test_an_sla_below_the_shortest_step_leaves_nothing() -> None:
+    assert fluid_limit_per_s(profile(), LENGTHS, 0.02) == 0

@@ -1,28 +1,18 @@
-"""What ``--policy`` may say, and what a wrong one is told."""
+"""What ``--policy`` may say, and ``max_model_len`` of a replay."""
+
+from collections.abc import Sequence
 
 import pytest
 
 from controller.config import Sla
 from controller.errors import ConfigError
-from simulator.replay.measure import Spread, Summary
-from simulator.replay.sweep import best, sweep_plans
+from simulator.replay.sweep import sweep_plans
+from simulator.virtual.model_len import max_model_len
 from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.workloads.requests import Request
 
 ENGINE = EngineOptions(max_num_seqs=256, max_num_batched_tokens=2048)
 SLA = Sla(itl_ms=50)
-
-
-def test_a_bare_name_takes_the_engine_and_the_agreement_of_all() -> None:
-    plan = parse_policy("paper", SLA, ENGINE)
-    assert (plan.spec, plan.kind, plan.engine) == ("paper", "scheduler", ENGINE)
-    assert (plan.batching.policy, plan.batching.sla) == ("paper", SLA)
-
-
-def test_engine_options_go_to_the_engine() -> None:
-    engine = parse_policy(
-        "static:max_num_seqs=512,max_num_batched_tokens=512,watermark=0.05", SLA, ENGINE
-    ).engine
-    assert engine == EngineOptions(max_num_seqs=512, max_num_batched_tokens=512, watermark=0.05)
 
 
 def test_batching_keys_go_to_the_block_with_the_policys_own_in_short_form() -> None:
@@ -31,13 +21,6 @@ def test_batching_keys_go_to_the_block_with_the_policys_own_in_short_form() -> N
     assert (plan.batching.paper.memory, plan.batching.paper.delta) == ("live", 8)
     assert (plan.batching.max_running.max, plan.batching.exchange_hz) == (64, 4)
     assert (plan.batching.sla.itl_s, plan.batching.sla.percentile) == (0.03, 99)
-
-
-def test_the_benchs_own_policies_run_on_a_static_engine() -> None:
-    kinds = {s: parse_policy(s, SLA, ENGINE).kind for s in ("reserved", "request-level")}
-    assert kinds == {"reserved": "reserved", "request-level": "request-level"}
-    sequential = parse_policy("sequential", SLA, ENGINE)
-    assert (sequential.kind, sequential.engine.max_num_seqs) == ("scheduler", 1)
 
 
 @pytest.mark.parametrize(
@@ -74,17 +57,47 @@ def test_a_sweep_leaves_out_what_vllm_refuses() -> None:
     assert all(p.swept for p in plans)
 
 
-def summary(policy: str, tokens: float, goodput: float | None, capacity: float | None) -> Summary:
-    """A summary of which only what a sweep judges by is of interest."""
-    none = Spread(None, None, None, None, None)
-    times = (none, none, none, none, none)
-    return Summary(
-        policy, 1, 1, 1.0, tokens, 0, 1.0, 0.1, *times, *[None] * 6, goodput, 1, None, capacity
-    )
+def found(requests: Sequence[Request], kv_tokens: int, **engine: int) -> int:
+    """On an engine with these options."""
+    options = {"max_num_seqs": 64, "max_num_batched_tokens": 2048} | engine
+    return max_model_len(requests, EngineOptions.model_validate(options), kv_tokens)
 
 
-def test_the_best_is_by_capacity_else_goodput_else_tokens() -> None:
-    assert best([summary("a", 9, 1, 2), summary("b", 1, 9, 3)]).policy == "b"
-    assert best([summary("a", 9, 1, None), summary("b", 1, 2, None)]).policy == "b"
-    assert best([summary("a", 9, None, None), summary("b", 1, None, None)]).policy == "a"
-    assert best([summary("a", 8, 1, None), summary("b", 9, 1, None)]).policy == "b"
+@pytest.mark.parametrize(
+    ("longest", "kv_tokens", "context"),
+    [
+        (428, 1_000_000, 32_768),
+        (32_768, 1_000_000, 32_768),
+        (32_769, 1_000_000, 65_536),
+        (428, 6_000, 6_000),  # more than vLLM starts with otherwise; and it gives no length away
+        (40_000, 36_000, 36_000),
+    ],
+)
+def test_the_context_says_nothing_of_the_lengths(
+    longest: int, kv_tokens: int, context: int
+) -> None:
+    requests = [Request(0, 100, 10), Request(0, 100, longest - 100)]
+    assert found(requests, kv_tokens) == context
+
+
+@pytest.mark.parametrize(
+    ("kv_tokens", "engine", "says"),
+    [
+        (64, {}, "kv-tokens: 64 is not allowed: the shortest request of the workload takes 110"),
+        (
+            6_000,
+            {"max_num_batched_tokens": 100, "enable_chunked_prefill": False},
+            "max_num_batched_tokens without chunked prefill: 100 is not allowed",
+        ),
+        (
+            6_000,
+            {"long_prefill_token_threshold": 6_001},
+            "long_prefill_token_threshold: 6001 is not allowed: up to max_model_len, here 6000",
+        ),
+    ],
+)
+def test_an_engine_that_would_not_start_is_refused(
+    kv_tokens: int, engine: dict[str, int], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        found([Request(0, 100, 10), Request(0, 100, 300)], kv_tokens, **engine)

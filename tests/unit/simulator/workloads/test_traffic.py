@@ -1,11 +1,17 @@
-"""Requests drawn from workloads: lengths, correlation, gaps, rates, phases."""
+"""Requests drawn from workloads: lengths, gaps, phases, ``max_tokens``, conversations."""
+
+from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from controller.errors import ConfigError
 from simulator.workloads.catalog import load_workload
+from simulator.workloads.conversations import SYSTEM_TOKENS
 from simulator.workloads.lengths import Exponential
-from simulator.workloads.requests import Request, length_stats
+from simulator.workloads.max_tokens import MaxTokens, with_max_tokens
+from simulator.workloads.requests import Request, follow_up, length_stats
 from simulator.workloads.traffic import (
     Drawn,
     Phase,
@@ -13,7 +19,6 @@ from simulator.workloads.traffic import (
     Workload,
     draw_phases,
     draw_requests,
-    draw_traffic,
 )
 
 MANY = 20_000
@@ -62,26 +67,6 @@ def test_gaps_have_the_rate_and_the_burstiness_asked_for(cv: float) -> None:
     assert found.std() / found.mean() == pytest.approx(cv, rel=0.06, abs=1e-6)
 
 
-def test_a_trace_comes_at_its_own_rate_and_burstiness() -> None:
-    found = gaps(draw_requests(load_workload("mooncake-conversation"), MANY, "own", None, seed=4))
-    assert found.mean() == pytest.approx(1 / 3.401, rel=0.01)
-    assert found.std() / found.mean() == pytest.approx(3.03, rel=0.06)
-
-
-def test_exponential_lengths_have_their_mean_and_their_cut() -> None:
-    u = (np.arange(MANY) + 0.5) / MANY
-    assert Exponential(62).lengths(u).mean() == pytest.approx(62, rel=0.002)
-    assert Exponential(128, cut=32).lengths(u).max() == 32
-    assert Exponential(1).lengths(u).tolist() == [1] * MANY
-
-
-def test_another_rate_moves_the_same_requests() -> None:
-    traffic = draw_traffic(load_workload("exponential:50,50"), 100, None, seed=5)
-    slow, fast = traffic.at(1.0), traffic.at(10.0)
-    assert [r.input_tokens for r in slow] == [r.input_tokens for r in fast]
-    assert [r.arrival_s for r in slow] == pytest.approx([10 * r.arrival_s for r in fast])
-
-
 def test_a_seed_gives_the_same_requests_again_and_another_does_not() -> None:
     one, same, other = (
         draw_requests(load_workload("azure-2023-conversation"), 50, 2.0, None, seed=s)
@@ -89,15 +74,6 @@ def test_a_seed_gives_the_same_requests_again_and_another_does_not() -> None:
     )
     assert one == same
     assert one != other
-
-
-def test_recorded_requests_come_as_recorded_or_at_another_rate() -> None:
-    recorded = (Request(10.0, 5, 6), Request(11.0, 7, 8), Request(14.0, 9, 10))
-    workload = Workload("w", Recorded(recorded))
-    assert draw_requests(workload, None, "own", None, 0, "context") == recorded
-    twice = draw_requests(workload, 6, 2.0, None, seed=0)
-    assert [r.input_tokens for r in twice] == [5, 7, 9] * 2
-    assert gaps(twice) == pytest.approx([0.25, 0.75, 0.5, 0.25, 0.75])
 
 
 def test_phases_come_one_after_the_other() -> None:
@@ -117,3 +93,75 @@ def test_length_stats_weigh_a_request_by_its_decodes_and_a_prompt_by_its_tokens(
     assert stats.mean_held == pytest.approx((101 + 102 + 301) / 3)
     assert stats.mean_context == pytest.approx((100**2 + 300**2) / 2 / 400)
     assert length_stats([Request(0, 100, 1)]).mean_held == 100
+
+
+def allowed(outputs: list[int], rule: MaxTokens, seed: int = 0) -> list[int | None]:
+    """What clients of requests with these outputs allow."""
+    return [r.max_tokens for r in with_max_tokens([Request(0, 9, o) for o in outputs], rule, seed)]
+
+
+@pytest.mark.parametrize(
+    ("output", "may_be"),
+    [
+        (1, {256, 512, 1024, 2048, 4096}),
+        (255, {256, 512, 1024, 2048, 4096}),
+        (256, {512, 1024, 2048, 4096}),
+        (1500, {2048, 4096}),
+        (4095, {4096}),
+        (4096, {8192}),
+        (8192, {16_384}),
+    ],
+)
+def test_a_spread_is_above_the_output_and_each_value_as_likely(
+    output: int, may_be: set[int]
+) -> None:
+    found = Counter(allowed([output] * 6000, "spread", seed=1))
+    assert set(found) == may_be
+    assert min(found.values()) > 0.85 * 6000 / len(may_be)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("exact", [128, 4096, 5000]),
+        ("context", [None, None, None]),
+        (4096, [4096, 4096, 8192]),
+        (100, [128 * 2, 8192, 8192]),
+    ],
+)
+def test_rules_without_chance(rule: MaxTokens, expected: list[int | None]) -> None:
+    assert allowed([128, 4096, 5000], rule) == expected
+
+
+@pytest.mark.parametrize("rule", ["spread", "exact", 4096])
+def test_a_workloads_own_max_tokens_is_kept(rule: MaxTokens) -> None:
+    own, bare = Request(1.0, 5, 6, max_tokens=77, priority=1), Request(2.0, 5, 6)
+    for rate in ("own", 3.0):
+        drawn = draw_requests(Workload("w", Recorded((own, bare))), 2, rate, None, 0, rule)
+        assert (drawn[0].max_tokens, drawn[0].priority) == (77, 1)
+        assert drawn[1].max_tokens not in (None, 77)
+
+
+def test_a_prompt_holds_all_before_it_and_something_new() -> None:
+    for first in draw_requests(load_workload("agents:5,80,20,0.1"), 40, 1.0, None, 3):
+        assert first.input_tokens > SYSTEM_TOKENS
+        turns = [first, *first.then]
+        for before, after in pairwise(turns):
+            assert after.input_tokens > before.input_tokens + before.output_tokens
+            assert (after.conversation, after.prefix) == (before.conversation, before.prefix)
+            assert after.max_tokens is not None
+
+
+def test_what_follows_comes_its_pause_after_the_answer() -> None:
+    second, third = Request(0.5, 30, 5), Request(2.0, 50, 5)
+    after = follow_up(Request(0.0, 10, 5, then=(second, third)), 4.0)
+    assert after is not None
+    assert (after.arrival_s, after.input_tokens, after.then) == (4.5, 30, (third,))
+    assert follow_up(third, 4.0) is None
+
+
+@pytest.mark.parametrize("spec", ["agents:1,2,3", "agents:0,400,100,1", "agents:a,1,1,1",
+                                  "agents:43,400,100,nan", "agents:43,400,100,-1"])  # fmt: skip
+def test_a_wrong_spec_is_named_with_what_is_allowed(spec: str) -> None:
+    with pytest.raises(ConfigError, match="agents:TURNS,TOOL,OUT,PAUSE_S"):
+        load_workload(spec)

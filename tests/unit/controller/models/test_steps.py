@@ -1,13 +1,17 @@
-"""The step-time fit on synthetic steps, judged by its prediction error."""
+"""The step-time fit, judged by its prediction error, and histograms of durations."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from controller.models.histogram import (
+    LogHistogram,
+    merge,
+)
 from controller.models.step_time import StepModel, StepStats, fit
 from controller.records import StepSample
-from tests.builders import linear_steps, sample, stats_of
+from tests.builders import histogram_of, linear_steps, sample, stats_of
 
 TRUTH = StepModel(c0=0.012, c1=8e-5, c2=6e-8, c3=1.1e-5, c4=2e-10, sigma_s=0.0)
 
@@ -30,17 +34,6 @@ def fitted(stats: StepStats) -> StepModel:
     model = fit(stats)
     assert model is not None
     return model
-
-
-def test_predict_is_the_sum_of_its_parts() -> None:
-    model = StepModel(c0=1.0, c1=0.1, c2=0.01, c3=0.001, c4=0.0001, sigma_s=0.0)
-    assert model.predict_s(2, 3, 4, 5) == pytest.approx(1.2345)
-
-
-def test_well_spread_steps_give_back_the_coefficients() -> None:
-    model = fitted(stats_of(steps(1000)))
-    for name in ("c0", "c1", "c2", "c3", "c4"):
-        assert getattr(model, name) == pytest.approx(getattr(TRUTH, name), rel=0.02), name
 
 
 def test_replicas_that_know_one_size_each_know_the_model_together() -> None:
@@ -86,3 +79,26 @@ def test_the_fit_is_least_squares_with_a_thousandth_of_a_step_of_ridge() -> None
     assert found == pytest.approx((c / sizes).tolist())
     left = stats.tt - 2 * c @ b + c @ a @ c
     assert model.sigma_s == pytest.approx(np.sqrt(left / stats.n))
+
+
+def test_an_empty_histogram_has_no_percentile() -> None:
+    assert LogHistogram().n == 0
+    assert merge([]) == LogHistogram()
+    assert LogHistogram().percentile_s(99) is None
+    assert (LogHistogram().longest_s, LogHistogram().above(0.0)) == (None, 0)
+
+
+@pytest.mark.parametrize("duration_s", [2e-4, 0.0099, 1.0, 240.0])
+def test_what_is_above_a_duration_is_counted_but_for_a_bins_width(duration_s: float) -> None:
+    seen = histogram_of([duration_s, duration_s * 1.01, duration_s * 1.26, duration_s * 10])
+    assert seen.above(duration_s) in (2, 3)
+    assert seen.above(duration_s / 1.26) == 4
+
+
+def test_one_gap_of_minutes_among_thousands_is_seen() -> None:
+    seen = histogram_of([0.02] * 5000 + [240.0])
+    assert seen.percentile_s(99.9) == pytest.approx(0.02, rel=0.06)
+    assert seen.above(2.0) == 1
+    assert seen.longest_s is not None
+    assert 240.0 <= seen.longest_s <= 240.0 * 1.13
+    assert histogram_of([1e9]).longest_s == pytest.approx(1000.0)
