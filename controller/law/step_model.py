@@ -78,9 +78,9 @@ class Fit:
     """A step-time model with what it was made of.
 
     A phase in which all of a step takes longer (another tenant, a lower clock) says nothing of what
-    a decode or a prompt token costs beside another. So rows that differ most from the fit count
-    least, and once it stands those of a phase are taken at the usual speed: their factor is what
-    six of seven rows in a row have in common. The engine finds that factor by itself
+    a decode or a prompt token costs beside another. So a row counts less the further it is from the
+    fit, by the square, and once it stands those of a phase are taken at the usual speed: their
+    factor is what six of seven rows in a row have in common. The engine finds that factor by itself
     (``SpeedFactor``).
 
     Args:
@@ -130,7 +130,7 @@ class Fit:
             residual -= np.log(self.speeds)
             off = np.abs(residual)
             least = max(_deviation(off[known]), LEAST_RMSE)
-            trust = np.minimum(1.0, least / np.maximum(off, 1e-9))
+            trust = np.minimum(1.0, least / np.maximum(off, 1e-9)) ** 2
         n = float(used.sum())
         level = float(used @ self.speeds) / n if n else 1.0
         most = CLIP * max(_rmse(residual[known]), LEAST_RMSE)

@@ -13,11 +13,11 @@ the share of tokens in steps with prompts. The target is the s with the least
 
     J(s) = max((l0 + u(s) (p(s) - p0)) / a', 1) W(s),    a' = ``AIM`` a,
 
-and ``BEYOND`` times that if more than a' are late: a target that keeps the SLA is left only for one
-that is worth as much. W is the mean TTFT (``chunked_prefill`` has u and W). A queue that grows
-without end makes any W large: prompts are counted on to be served up to ``MOST_LOAD`` of what the
-engine carries inside D by the model's mean over five minutes, or of ``LEAST_SERVED`` of what steps
-of ten D carry if that is more.
+and ``BEYOND`` times that if more than a' are late: a target that keeps the SLA, and serves what
+comes, is left only for one that is worth as much. W is the mean TTFT (``chunked_prefill`` has u and
+W). A queue that grows without end makes any W large: prompts are counted on to be served up to
+``MOST_LOAD`` of what the engine carries inside D by the model's mean over five minutes, or of
+``LEAST_SERVED`` of what steps of ten D carry if that is more.
 """
 
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ from controller.models.step_time import StepModel
 TINY_S = 1e-9
 AIM = 0.85  # of the share of tokens that may be late
 BEYOND = 4.0  # in J, of a target by which more than that are late
+SERVED = 0.9  # of what a target that keeps the SLA carries: if more comes, its queue would grow
 # Before steps have run T / s is taken to spread by 5%, as if so many steps had shown it.
 FIRST_SPREAD, FIRST_STEPS = 0.05, 40
 MOST_LOAD = 0.75
@@ -161,7 +162,9 @@ class TargetSearch:
         steps = prompts.steps(s)
         late = late_anyway + steps.late_share(come_per_s / prompts.mean_tokens, caused)
         j = np.maximum(late / allowed, 1.0) * steps.wait_s(MEMORY_S)
-        j = np.where(late > allowed, BEYOND * j, j)
+        longest_s = float(s[late <= allowed].max(initial=0.0))
+        if come_per_s <= SERVED * self._usual.carried_per_s(longest_s):
+            j = np.where(late > allowed, BEYOND * j, j)
         if not known:
             j = np.where(s <= itl_s, j, np.inf)
         return float(s[int(j.argmin())])

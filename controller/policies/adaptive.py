@@ -26,7 +26,6 @@ from controller.records import ClassTarget, Reason, Reserve
 LONG_MEMORY_S = 300.0  # of the model's mean, by which requests may start as well
 PHASE_ROWS = 100
 NEWEST_ROWS = 64  # whose decodes say which promises hold now
-LEAST_CAP = 0.85  # of D, for decodes alone
 # Without an SLA: preempted requests for each answer that a preemption costs.
 PAYS, MOST_PREEMPTED = 0.05, 0.9
 
@@ -257,8 +256,7 @@ class _Law:
             # A batch that hardly changes tells little of c0. Requests start in spite of an SLA out
             # of reach only if both models have it so.
             reach = [model for model in models if not out_of_reach(model, one.itl_s)] or models
-            # Noise would make half of the tokens late that a batch decodes at D.
-            limit_s = min(found.now_s, max(found.inside_s, LEAST_CAP * one.itl_s))
+            limit_s = min(found.now_s, one.itl_s)
             room = max(
                 by_latency(model, running, newcomer, step_limit_s(model, one.itl_s, limit_s))
                 for model in reach

@@ -159,6 +159,21 @@ def test_one_step_that_stood_still_changes_no_cost(name: str, at: int, stood_s: 
     assert predict_s(found.model, rows) == pytest.approx(predict_s(usual.model, rows), rel=0.05)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_steps_with_images_tell_nothing_of_the_others(seed: int) -> None:
+    """One step in five has an encoder's 80 ms; the batch hardly changes (decision 50)."""
+    model, draw, steps = ENGINES["a large model"][0], np.random.default_rng(seed), []
+    for _ in range(300):
+        decodes, prompt = int(draw.integers(20, 25)), int(draw.integers(77, 83))
+        took_s = model.predict_s(decodes, 300 * decodes, prompt, 0)
+        longer_s = 0.08 * draw.integers(1, 3) if draw.random() < 0.2 else 0.0
+        steps.append(StepSample(decodes, 300 * decodes, prompt, 0, took_s + longer_s))
+    fit = Fit(seen_rows(steps), guess(0.05), GUESS_STEPS, 0)
+    assert fit.model.predict_s(50, 15_000, 200, 0) == pytest.approx(
+        model.predict_s(50, 15_000, 200, 0), rel=0.1
+    )
+
+
 def ahead_of(data: st.DataObject, requests: int) -> tuple[Ahead, Ahead]:
     forecast = Forecast(Survival(data.draw(exposures)))
     one = data.draw(tables(1))

@@ -255,3 +255,12 @@ def test_short_prompts_start_beside_long_ones_and_none_is_long_without_an_sla() 
         step = ask(one, holding(20, prompts=[(4 * chunk + 1, 0)]), held(), 60, 40)
         assert (step.max_running, step.longest_chunk_tokens) == (21, chunk)
         assert not step.longest_always
+
+
+def test_those_whose_kv_has_come_leave_a_prompt_less_of_the_step() -> None:
+    """A step of a decode engine was planned without them, and late by each that joined."""
+    prompts = [(9000, 0)]
+    several = holding(40, prompts=prompts, loading=5, ready=5)
+    as_many = holding(45, prompts=prompts)
+    chunk = ask(limiter(), several, held()).token_budget - 45
+    assert chunk == ask(limiter(), as_many, held()).token_budget - 45

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.law import target
 from controller.law.cap import reserve
 from controller.law.client_feedback import LEAST, STEP, ClientFeedback, Gaps
 from controller.law.forecast import Ahead
@@ -74,6 +75,23 @@ def test_where_the_decodes_alone_are_late_no_prompt_waits_for_them() -> None:
     late = in_time_s(np.full(400, 0.02), np.full(400, 2.0), D)
     strict, free = (found.targets(late, 0.0, D, a, known=True) for a in (0.0085, 1.0))
     assert strict == free
+
+
+@pytest.mark.parametrize(("prompts_per_s", "keeps"), [(4000.0, True), (7500.0, False)])
+def test_a_target_that_keeps_the_sla_is_worth_more_if_it_serves_what_comes(
+    prompts_per_s: float, keeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its queue grows for as long as the load lasts, and the target stays where it is."""
+    model = StepModel(0.01, 1e-4, 0.0, 1e-4, 0.0, 0.0)
+    work = Demand(np.full(50, 2000.0), prompts_per_s, 0.01)
+    noise = np.random.default_rng(1).normal(1.0, 0.1, 400)
+    in_time = in_time_s(np.full(400, 0.05), 0.05 * noise, D)
+    found = []
+    for worth in (1e-9, 1.0):  # as if late tokens were wanted
+        monkeypatch.setattr(target, "BEYOND", worth)
+        one = TargetSearch(model, model, work, 300.0)
+        found.append(one.targets(in_time, 0.0, D, 0.0085, known=True).now_s)
+    assert (found[0] > found[1]) is keeps
 
 
 ALLOWED = AIM * 0.01
