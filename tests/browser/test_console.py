@@ -141,11 +141,3 @@ def test_with_keys_a_user_signs_in_and_stays_so(browser: Page, tmp_path: Path) -
         assert browser.run("document.cookie") == ""  # no script sees it
         (tmp_path / "keys").write_text("bob sk-bob-0123456789")
         browser.until("document.title === 'Brimful: sign in'")
-
-
-def test_where_the_console_is_gone_that_is_said(browser: Page) -> None:
-    fleet = Fleet(BatchController())
-    with served(console_app(Watch(fleet.read))) as url:
-        browser.open(url)
-        browser.until("document.querySelectorAll('#rows tr').length === 4")
-    browser.until("document.getElementById('problem').innerText.includes('does not answer')")

@@ -1,6 +1,5 @@
 """Every command from the built wheel, in a fresh environment and a folder of its own."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -120,18 +119,3 @@ def test_every_command_helps_in_80_columns(
     text = finish([str(installed / "brimful"), *command, "--help"], folder)
     assert text.startswith("usage: brimful")
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_a_replay_knows_the_shipped_workloads_and_profiles_and_plots(
-    installed: Path, folder: Path
-) -> None:
-    replay = [str(installed / "brimful"), "replay", "--requests", "20", "--json"]
-    answer = json.loads(finish([*replay, "--plot", "replay.png"], folder))
-    assert answer["finished"] == 20
-    assert (folder / "replay.png").stat().st_size > 0
-    status, _, err = call([*replay, "--profile", "nobody"], folder)
-    assert status == 2
-    assert "paper-fig3" in err
-    status, _, err = call([*replay, "--policy", "qoserve"], folder)
-    assert status == 2
-    assert err.startswith("error: policy: 'qoserve' is not allowed here")

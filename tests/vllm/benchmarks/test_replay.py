@@ -5,19 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 from controller.config import Sla
 from controller.errors import ConfigError
 from controller.fleet.loop import ControlLoop
 from controller.records import BatchLimits
-from replicas.engine.intervals import Scheduled
 from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile import StepProfile
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
-from simulator.replay.measure import summarise
-from simulator.virtual import scheduler as virtual
 from simulator.virtual.plan import EngineOptions, Plan, parse_policy
 from simulator.virtual.trace import Trace
 from simulator.workloads.catalog import load_workload
@@ -59,32 +55,6 @@ def test_the_itl_of_one_request_is_the_profiles_step(name: str) -> None:
     steps_s = [profile.step_s(1, 100 + k, 0, 0) for k in range(199)]
     assert trace.gaps.length_s == pytest.approx(steps_s, rel=1e-3)
     assert trace.outcomes[0].first_token_s == pytest.approx(profile.step_s(0, 0, 100, 5000))
-
-
-def test_the_throughput_of_a_fixed_batch_is_batch_over_step_time() -> None:
-    # 32 prompts of one token: one step in 2,000 is not a decode of all 32.
-    found = summarise("static", served([Request(0, 1, 2000)] * 32, kv_tokens=64_000), SLA)
-    assert found.output_tokens_per_s == pytest.approx(32 / FIG3.step_s(32, 0, 0, 0), rel=1e-3)
-    assert found.itl_ms.mean == pytest.approx(1000 * FIG3.step_s(32, 0, 0, 0), rel=1e-3)
-    assert found.mean_running == pytest.approx(32)
-    assert found.kv_peak_frac == pytest.approx(32 * 2000 / 64_000)
-
-
-def test_static_is_plain_vllm_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = draw_requests(load_workload("exponential:150,60"), 120, 20.0, None, seed=1)
-    ours = served(requests, kv_tokens=8_000)
-
-    def schedule(self: virtual.VirtualScheduler, *args: object) -> object:
-        # What vLLM would do by itself: the numbers it was started with, untouched.
-        output = AsyncScheduler.schedule(self, *args)
-        self._scheduled.append(Scheduled.of(output, self.now_s()))
-        return output
-
-    monkeypatch.setattr(virtual.VirtualScheduler, "schedule", schedule)
-    plain = served(requests, kv_tokens=8_000)
-    assert sum(o.preemptions for o in ours.outcomes) > 0
-    assert ours.outcomes == plain.outcomes
-    assert [s.end_s for s in ours.steps] == [s.end_s for s in plain.steps]
 
 
 def test_a_request_longer_than_kv_memory_is_refused_and_the_rest_served() -> None:

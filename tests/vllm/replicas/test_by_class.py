@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request
 
-from controller.errors import ConfigError
 from controller.request_slo import KEY, RequestSlo
 from tests.vllm.harness import Rig, batching, engine_config
 
@@ -53,11 +51,6 @@ def test_the_report_counts_late_tokens_by_what_each_was_promised(tiny_llama):
     report = rig.exchange()
     assert report.late_itl == 10  # gold's alone
     assert report.late_ttft == 0
-
-
-def test_an_engine_that_cannot_cut_prompts_is_refused_for_a_classs_time_between_tokens(tiny_llama):
-    with pytest.raises(ConfigError, match="enable_chunked_prefill"):
-        rig_of(tiny_llama, enable_chunked_prefill=False, max_num_batched_tokens=1024)
 
 
 def test_requests_that_do_not_count_for_autoscaling_are_reported_apart(tiny_llama):

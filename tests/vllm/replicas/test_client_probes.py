@@ -3,7 +3,7 @@
 Where ours answers otherwise on purpose, ``tests/vllm/probes.py`` says why.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -11,14 +11,13 @@ import pytest
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from replicas.door.auth import Door, Rules
-from replicas.door.paths import OPENED_BY_NAME as OPENED
 from replicas.door.settings import parse_security
 from replicas.server.app import guard_app
 from replicas.server.egress import LeavingTokens
 from replicas.server.stream_ends import OpenAnswers
 from replicas.workarounds.grammar_answers import answer_for_grammars
 from tests.vllm.emulated_app import emulated_app
-from tests.vllm.probes import CLOSED, PROBES, Probe, alike, shape_of_text
+from tests.vllm.probes import PROBES, Probe, alike, shape_of_text
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -71,22 +70,3 @@ async def test_clients_are_answered_as_by_bare_vllm_but_for_a_list_with_reasons(
             unlike[probe.name] = (theirs, mine)
     assert unlike == {}
     assert needless == []  # the list has no reason more than it needs
-
-
-@pytest.fixture
-def opened(both) -> Iterator[None]:
-    """All that can be opened by name is."""
-    door = both[2]
-    closed, door.rules = door.rules, Rules(parse_security({"extra_paths": [*OPENED, "/docs"]}))
-    yield
-    door.rules = closed
-
-
-async def test_what_is_opened_by_name_is_as_in_bare_vllm(both, opened) -> None:
-    bare, ours, _ = both
-    probes = [probe for probe in PROBES if probe.why == CLOSED]
-    assert len(probes) > 5
-    for probe in probes:
-        theirs, mine = await told(bare, probe), await told(ours, probe)
-        assert theirs[0] == mine[0] < 400, probe.name
-        assert alike(theirs[1], mine[1]), probe.name

@@ -13,7 +13,7 @@ from vllm.v1.structured_output.request import StructuredOutputRequest
 from replicas.engine.engine_options import cap_name
 from replicas.engine.scheduler import RAN_TO_ITS_END
 from replicas.engine.vllm_queues import in_order, second_queue
-from tests.vllm.harness import SKIPS_APART, Rig, engine_config
+from tests.vllm.harness import Rig, engine_config
 
 
 def parameters(function) -> list[str]:
@@ -142,17 +142,6 @@ def test_one_that_a_step_passed_over_is_looked_at_first_in_the_next(plain):
     assert [new.req_id for new in plain.step().scheduled_new_reqs] == ["c"]
     assert [r.request_id for r in in_order(plain.scheduler)] == ["b"]
     assert bool(second_queue(plain.scheduler)) is True
-
-
-def test_a_prompt_that_is_alone_is_bounded_by_the_token_budget(tiny_llama):
-    # Where it ignores the threshold for one, no decode waits for what it takes.
-    config = engine_config(tiny_llama, long_prefill_token_threshold=64, async_scheduling=True)
-    rig = Rig(config, AsyncScheduler)
-    rig.add("a", prompt=400, output=3)
-    rig.scheduler.max_num_scheduled_tokens = 200
-    assert rig.step().num_scheduled_tokens == {"a": 64 if SKIPS_APART else 200}
-    rig.add("b", prompt=400, output=3)
-    assert rig.step().num_scheduled_tokens == {"a": 64, "b": 64}
 
 
 def test_what_a_request_may_wait_for_has_not_changed():

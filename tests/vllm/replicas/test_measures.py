@@ -49,17 +49,6 @@ def test_the_report_of_a_small_run_has_every_number_right(rig):
     assert last.itl.n == (3 - 1) + (5 - 1) + (50 - 1)
 
 
-def test_lengths_count_the_tokens_of_those_that_still_run(tiny_llama):
-    rig = Rig.led(tiny_llama)
-    for k in range(20):
-        rig.add(f"short{k}", prompt=10, output=5)
-        rig.add(f"long{k}", prompt=10, output=200)
-    rig.go_on(100)
-    lengths = rig.exchange().lengths
-    assert (lengths.n, lengths.mean_input) == (20, 10)
-    assert lengths.mean_output > 50  # a half of them has outlived 90
-
-
 def test_the_time_an_engine_sat_idle_is_no_step_time(rig):
     rig.add("first", prompt=10, output=3)
     rig.run()

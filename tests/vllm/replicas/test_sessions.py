@@ -26,16 +26,6 @@ def stopped_twice(rig: Rig) -> None:
     rig.go_on(9)
 
 
-@pytest.mark.parametrize("in_flight", [1, 2])
-def test_an_answer_of_one_token_is_a_first_token_though_more_input_waits(tiny_llama, in_flight):
-    rig = Rig.led(tiny_llama, in_flight=in_flight)
-    for _ in range(4):
-        rig.add("session", prompt=10, output=1, resumable=True)
-    rig.go_on(12)
-    assert len(rig.tokens["session"]) == rig.exchange().ttft.n == 4
-    assert not rig.scheduler._awaits_first_token
-
-
 @pytest.mark.skipif(not LOSES_SESSIONS, reason="it counts them right in this version")
 def test_vllm_counts_a_session_as_idle_twice_that_is_stopped_twice(tiny_llama):
     # Why its count of them is not taken (docs/upstream/vllm-session-stopped-twice.md).
