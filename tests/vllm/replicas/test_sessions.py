@@ -57,3 +57,13 @@ def test_a_request_beside_a_lost_session_is_run(tiny_llama):
     assert rig.scheduler.get_num_unfinished_requests() == 1  # EngineCore steps while there are any
     rig.run()
     assert rig.is_whole("b", 20)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_an_answer_of_one_token_is_a_first_token_though_more_input_waits(tiny_llama, in_flight):
+    rig = Rig.led(tiny_llama, in_flight=in_flight)
+    for _ in range(4):
+        rig.add("session", prompt=10, output=1, resumable=True)
+    rig.go_on(12)
+    report = rig.exchange()
+    assert (len(rig.tokens["session"]), report.ttft.n, report.arrivals) == (4, 4, 1)
