@@ -7,7 +7,6 @@ there all along. Those are looked for by hand: ``make test-thorough``.
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,14 +31,6 @@ for name, max_examples in EXAMPLES.items():
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-def namespaces() -> bool:
-    """Whether processes can be given a namespace of their own here, as pods have one."""
-    if None in map(shutil.which, ("unshare", "nsenter", "wget")):
-        return False
-    tried = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "true"]
-    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
-
-
 NEEDS = {
     "nixl": (
         "NIXL",
@@ -51,16 +42,6 @@ NEEDS = {
         "Prometheus and its promtool",
         lambda: None not in (shutil.which("prometheus"), shutil.which("promtool")),
         "apt-get install prometheus",
-    ),
-    "redis": (
-        "redis-server",
-        lambda: shutil.which("redis-server") is not None,
-        "apt-get install redis-server",
-    ),
-    "pods": (
-        "process namespaces (unshare, nsenter) and wget",
-        namespaces,
-        "apt-get install util-linux wget, as root",
     ),
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
@@ -83,15 +64,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--contracts",
         action="store_true",
         help="all tests of the scheduler on the oldest and the newest vLLM",
-    )
-    parser.addoption(
-        "--drain-seconds",
-        type=float,
-        default=10,
-        help="of streams that are under way as a pod ends, in test_cpu_overlay.py",
-    )
-    parser.addoption(
-        "--capture-seconds", type=float, default=0, help="of traffic in test_captured.py; 0: none"
     )
 
 

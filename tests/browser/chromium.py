@@ -1,6 +1,5 @@
 """A headless Chromium, driven by its DevTools protocol over a WebSocket."""
 
-import base64
 import itertools
 import json
 import re
@@ -10,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
@@ -83,10 +81,6 @@ class Page:
         )
         preferred = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", features=preferred)
-
-    def picture(self, path: Path) -> None:
-        """A PNG of what is to be seen."""
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     def errors(self) -> list[str]:
         """Exceptions of scripts, and what the console of the browser complains of."""

@@ -11,9 +11,7 @@ from controller.fleet.actor import BatchController
 from replicas.door.key_source import KeySource
 from replicas.door.settings import KeysFrom
 from serve_app.console.app import console_app
-from serve_app.console.timelines import Timelines
 from serve_app.console.watch import Watch
-from tests.browser.batch import Batch
 from tests.browser.chromium import Page, chromium
 from tests.browser.stack import GROUPS, HOSTILE, Fleet, served
 
@@ -34,8 +32,7 @@ def url() -> Iterator[str]:
         asyncio.run(watch.look())
         now_s[0] += 1
     watch = watched_on(watch, fleet)
-    timelines = Timelines(Batch().ask)
-    with served(console_app(watch, timelines=timelines), route_prefix="/console") as url:
+    with served(console_app(watch), route_prefix="/console") as url:
         yield url
 
 
@@ -107,12 +104,6 @@ def test_a_name_that_is_markup_stays_text(page: Page) -> None:
     assert page.run("document.title") == "Brimful"
 
 
-def test_an_emulated_accelerator_is_marked(page: Page) -> None:
-    badges = page.run("[...document.querySelectorAll('.badge')].map((one) => one.innerText)")
-    assert badges == ["emulated accelerator"]
-    assert text(page, "#rows").count("(emulated)") == 1
-
-
 def test_a_replica_is_chosen_by_the_keyboard_alone(page: Page) -> None:
     page.run("document.querySelector('#replicas .scroll').focus()")
     page.press(*TAB)
@@ -127,32 +118,6 @@ def test_a_replica_is_chosen_by_the_keyboard_alone(page: Page) -> None:
     assert page.run("document.activeElement.innerText") == chosen
 
 
-def test_a_model_has_plots_of_its_own(page: Page) -> None:
-    page.run("document.querySelectorAll('#models a')[1].click()")
-    page.until("document.getElementById('detail-title').innerText.startsWith('All replicas of')")
-    page.until("document.querySelectorAll('#plots canvas').length === 3")
-    titles = page.run("[...document.querySelectorAll('figcaption b')].map((one) => one.innerText)")
-    assert titles == ["Requests per second", "Replicas", "Inside the SLA"]
-    assert page.errors() == []
-
-
-def test_a_plot_has_each_second_once(page: Page) -> None:
-    page.run("for (let i = 0; i < 5; i += 1) dispatchEvent(new Event('hashchange'))")
-    seen = text(page, "#about")
-    page.until(f"document.getElementById('about').innerText !== {seen!r}")
-    times = page.run("plots[0].plot.data[0]")
-    assert len(times) >= 30
-    assert sorted(set(times)) == times
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_as_light_or_dark_as_the_system(page: Page, scheme: str) -> None:
-    page.looks(1280, 900, scheme)
-    brightness = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]"
-    page.until(f"({brightness} > 128) === {str(scheme == 'light').lower()}")
-    page.until(f"document.querySelectorAll('#plots canvas').length === {PLOTS}")
-
-
 def test_on_a_phone_nothing_is_wider_than_the_screen(page: Page) -> None:
     page.looks(390, 844)
     page.until(
@@ -160,39 +125,6 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(page: Page) -> None:
     )
     assert page.run("document.documentElement.scrollWidth") == 390
     assert page.run("document.querySelector('#replicas .scroll').scrollWidth") <= 370
-
-
-def timelines_asked(page: Page) -> int:
-    page.run("0")
-    return sum(
-        "/api/timeline" in e["params"]["request"]["url"]
-        for e in page.events
-        if e.get("method") == "Network.requestWillBeSent"
-    )
-
-
-def test_the_batch_is_shown_and_asked_for_only_while_it_is_open(page: Page) -> None:
-    assert timelines_asked(page) == 0
-    page.run("document.querySelector('#batch summary').focus()")
-    page.press(*ENTER)
-    page.until("performance.getEntriesByName('batch').length > 1")
-    assert "decode" in text(page, "#batch-said")
-    assert page.run("document.getElementById('batch-bars').height") > 100
-    classes = "[...document.querySelectorAll('#batch-legend span')].map((one) => one.innerText)"
-    assert set(page.run(classes)) == {"gold", "silver", "batch"}
-    page.run("document.getElementById('batch').open = false")
-    seen, asked = text(page, "#about"), timelines_asked(page)
-    page.until(f"document.getElementById('about').innerText !== {seen!r}")
-    assert timelines_asked(page) - asked <= 1  # one that was on its way
-    assert page.errors() == []
-
-
-def test_the_batch_fits_a_phone(page: Page) -> None:
-    page.looks(390, 844)
-    page.run("document.getElementById('batch').open = true")
-    page.until("performance.getEntriesByName('batch').length > 0")
-    assert page.run("document.getElementById('batch-bars').clientWidth") < 390
-    assert page.run("document.documentElement.scrollWidth") == 390
 
 
 def test_with_keys_a_user_signs_in_and_stays_so(browser: Page, tmp_path: Path) -> None:
@@ -209,11 +141,3 @@ def test_with_keys_a_user_signs_in_and_stays_so(browser: Page, tmp_path: Path) -
         assert browser.run("document.cookie") == ""  # no script sees it
         (tmp_path / "keys").write_text("bob sk-bob-0123456789")
         browser.until("document.title === 'Brimful: sign in'")
-
-
-def test_where_the_console_is_gone_that_is_said(browser: Page) -> None:
-    fleet = Fleet(BatchController())
-    with served(console_app(Watch(fleet.read))) as url:
-        browser.open(url)
-        browser.until("document.querySelectorAll('#rows tr').length === 4")
-    browser.until("document.getElementById('problem').innerText.includes('does not answer')")

@@ -166,53 +166,7 @@ def test_a_cluster_that_is_joined_is_told_what_it_lacks_and_left_alone(
         assert run.end(signal.SIGTERM) == 0
     assert set(bare.applications()) == {"console"}
     assert not bare.ended
-    deploy_from_code(bare)
-    other.write_text(yaml.safe_dump({**config, "applications": [console, never_placed(console)]}))
-    bare.deploy(other)
-    wait_starting(bare, "never")
-    assert re.fullmatch(
-        r"removed: console, by-hand, never; .*\nended: batch controller \S+\n"
-        r"Ray and Ray Serve run on: .*\n",
-        stop(bare),
-    )
-    assert bare.applications() == {}
-    assert stop(bare).startswith("Ray and Ray Serve run on")  # the controller is gone
-
-
-def never_placed(console: dict[str, Any]) -> dict[str, Any]:
-    """An application whose replica waits for a resource that no node has, and would drain long."""
-    options = {
-        "name": "Console",
-        "ray_actor_options": {"resources": {"nowhere": 1}},
-        "graceful_shutdown_timeout_s": 1800,
-    }
-    return {**console, "name": "never", "route_prefix": "/never", "deployments": [options]}
-
-
-def wait_starting(cluster: LocalCluster, name: str) -> None:
-    """Return once Serve has made the replica of an application."""
-    until_s = time.monotonic() + START_S
-    while time.monotonic() < until_s:
-        deployments = cluster.applications().get(name, {}).get("deployments", {})
-        if any(one["replicas"] for one in deployments.values()):
-            return
-        time.sleep(0.5)
-    raise AssertionError(f"no replica of {name}")
-
-
-def deploy_from_code(cluster: LocalCluster) -> None:
-    """An application of no file, ``by-hand``, whose deployment has the name of a model of ours."""
-    script = (
-        "from ray import serve\n"
-        "class Nothing: pass\n"
-        "made = serve.deployment(Nothing, name='BrimfulServer:by-hand').bind()\n"
-        "serve.run(made, name='by-hand', route_prefix='/by-hand')\n"
-    )
-    subprocess.run([sys.executable, "-c", script], env=cluster.environment, check=True)
-
-
-def stop(cluster: LocalCluster) -> str:
-    """What ``brimful stop`` says."""
-    command = [sys.executable, "-m", "serve_app.cli", "stop", "--address", cluster.gcs_address]
+    command = [sys.executable, "-m", "serve_app.cli", "stop", "--address", bare.gcs_address]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=STOP_S)
-    return done.stdout
+    assert re.match(r"removed: console; .*\nended: batch controller \S+\n", done.stdout)
+    assert bare.applications() == {}

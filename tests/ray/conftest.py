@@ -20,9 +20,8 @@ from serve_app.demo.tiny_model import make_tiny_model
 from serve_app.launch.local_cluster import LocalCluster, local_cluster
 from serve_app.launch.running import ClusterError, wait_reached
 from tests.ray.applications import MAX_NUM_SEQS, application
-from tests.ray.collector import Collector, collecting
 from tests.ray.control import replicas
-from tests.ray.emulated import KEY, KEYS, emulated_applications
+from tests.ray.emulated import emulated_applications
 from tests.ray.processes import naming, none_left, running_clusters
 
 REPO = Path(__file__).parents[2]
@@ -47,9 +46,8 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-# HAProxy's three, fixed by default: a second cluster on this machine would not start. And spans go
-# to the last.
-PORT, METRICS_PORT, STATS_PORT, TRACES_PORT = free_ports(4)
+# HAProxy's three, fixed by default: a second cluster on this machine would not start.
+PORT, METRICS_PORT, STATS_PORT = free_ports(3)
 
 
 @pytest.fixture(scope="session")
@@ -65,13 +63,6 @@ def model_path() -> Path:
 
 
 @pytest.fixture(scope="session")
-def collector() -> Iterator[Collector]:
-    """Where the spans of ``overload`` go."""
-    with collecting(TRACES_PORT) as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
 def cluster(
     tmp_path_factory: pytest.TempPathFactory, found_clusters: str
 ) -> Iterator[LocalCluster]:
@@ -84,7 +75,6 @@ def cluster(
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
         "RAY_AUTH_TOKEN": "0" * 64,  # a user who has one, as everybody has after a ray.init()
-        KEYS: f"page {KEY}",
         # Tests of the other group are beside it: nothing here gives way to them.
         "RAY_worker_niceness": "0",
         **SOON,
@@ -194,13 +184,13 @@ def batches_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def emulated(deploy: Deploy, model_path: Path, batches_folder: Path, collector: Collector) -> None:
-    """One replica on an emulated accelerator for each of three modules, the batch API, the console.
+def emulated(deploy: Deploy, model_path: Path, batches_folder: Path) -> None:
+    """One replica on an emulated accelerator for each of two modules, and the batch API.
 
     They start together.
     """
-    deploy(*emulated_applications(model_path, PORT, TRACES_PORT, batches_folder))
-    for name in ("overload", "emulated", "batched"):
+    deploy(*emulated_applications(model_path, PORT, batches_folder))
+    for name in ("overload", "batched"):
         wait_reported(name, 1)
 
 

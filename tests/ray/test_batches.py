@@ -30,21 +30,11 @@ async def client(emulated: None) -> AsyncIterator[AsyncOpenAI]:
 
 def input_file() -> BytesIO:
     """Requests, one of them malformed and one refused by the engine."""
+    body = {"model": "tiny-batched", "prompt": [5] * 20, "ignore_eos": True}
+    asked = {"method": "POST", "url": "/v1/completions"}
     lines = [
-        json.dumps(
-            {
-                "custom_id": f"r{number}",
-                "method": "POST",
-                "url": "/v1/completions",
-                "body": {
-                    "model": "tiny-batched",
-                    "prompt": [5] * 20,
-                    "max_tokens": 40 if number != 7 else -1,
-                    "ignore_eos": True,
-                },
-            }
-        )
-        for number in range(REQUESTS)
+        json.dumps({**asked, "custom_id": f"r{n}", "body": {**body, "max_tokens": tokens}})
+        for n, tokens in enumerate([40] * 7 + [-1] + [40] * (REQUESTS - 8))
     ]
     return BytesIO("\n".join([*lines[:30], "{oh", *lines[30:]]).encode())
 
@@ -72,12 +62,6 @@ async def until_ended(client: AsyncOpenAI, batch_id: str) -> Any:
 async def test_a_batch_goes_on_after_its_process_was_killed(
     client: AsyncOpenAI, cluster: LocalCluster
 ) -> None:
-    with pytest.raises(OpenAIError, match="endpoint: '/v1/images' is not allowed"):
-        await client.batches.create(
-            input_file_id="x",
-            endpoint="/v1/images",  # type: ignore[arg-type]
-            completion_window="24h",
-        )
     file = await client.files.create(file=("in.jsonl", input_file()), purpose="batch")
     batch = await client.batches.create(
         input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
@@ -102,30 +86,8 @@ async def test_a_batch_goes_on_after_its_process_was_killed(
     assert {line["response"]["body"].get("service_tier") for line in out} == {"late"}
     errors = await lines_of(client, ended.error_file_id)
     assert [line["custom_id"] for line in errors] == ["r7", None]
-    assert errors[0]["response"]["status_code"] == 400
-    assert errors[1]["error"]["code"] == "invalid_request"
-    assert [one.id async for one in client.batches.list(limit=1)] == [batch.id]
-    names = [one.filename async for one in client.files.list(limit=1)]
-    assert names == [f"{batch.id}_error.jsonl", f"{batch.id}_output.jsonl", "in.jsonl"]
-    assert (await client.files.delete(file.id)).deleted
     await until(f"metrics {BATCHES}", lambda: not missing(metrics_text(), BATCHES))
     assert wrong(metrics_text()) == []
-
-
-@pytest.mark.timeout(300)
-async def test_a_batch_is_cancelled(client: AsyncOpenAI) -> None:
-    file = await client.files.create(file=("in.jsonl", input_file()), purpose="batch")
-    batch = await client.batches.create(
-        input_file_id=file.id, endpoint="/v1/completions", completion_window="1h"
-    )
-    cancelled = await client.batches.cancel(batch.id)
-    assert cancelled.status == "cancelling"
-    ended = await until_ended(client, batch.id)
-    assert ended.status == "cancelled"
-    errors = await lines_of(client, ended.error_file_id)
-    assert {line["error"]["code"] for line in errors if line["error"]} >= {"batch_cancelled"}
-    with pytest.raises(OpenAIError, match="a batch that is cancelled cannot be cancelled"):
-        await client.batches.cancel(batch.id)
 
 
 async def lines_of(client: AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:

@@ -10,66 +10,174 @@ import os
 import signal
 import socket
 import stat
-import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
-import uvicorn
 from anthropic import APIStatusError as AnthropicError
 from anthropic import AsyncAnthropic
-from openai import APIConnectionError, APIStatusError, NotFoundError
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 from ray.serve._private import haproxy
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Mount, Route
+from ray.serve.config import HTTPOptions
 
-from replicas.door.auth import Door, Rules
-from replicas.door.http import DoorMiddleware
-from replicas.door.settings import parse_security
 from serve_app.haproxy import (
-    ADMIN_MODE,
-    ASKED,
-    BEFORE,
-    DEFAULTS,
     ENVIRONMENT,
-    ERROR_FILE,
-    NO_ROUTE,
-    ROUTER_FAILED,
-    ROUTES,
-    STATUS_BIND,
+    write_launcher,
 )
-from serve_app.haproxy_watch import AGAIN_PID, PID, Ended, wait_for
-from tests.ray.haproxy_stack import BUFSIZE, Stack, start
+from serve_app.haproxy_watch import PID, Ended, wait_for
+from tests.ray.conftest import free_ports
 
-__all__ = ["start"]  # a fixture
+HARD_STOP = "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S"
+BUFSIZE = int(ENVIRONMENT["RAY_SERVE_HAPROXY_TUNE_BUFSIZE"])
+COMPLETION = b'{"id": "c", "object": "text_completion", "created": 0, "model": "m", "choices": []}'
+CHUNK = b'data: {"choices": [{"index": 0, "text": "a"}]}\n\n'
 
 
-def test_ray_takes_how_long_answers_outlast_a_reload_and_keeps_ports_as_long():
-    code = (
-        "from ray.serve._private import constants, haproxy;"
-        " print(haproxy.RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S, constants.RAY_SERVE_PORT_QUARANTINE_S)"
+class Server:
+    """An HTTP server that does one thing to every POST.
+
+    Attributes:
+        asked: how many there were.
+        head: of the last one, in lower case.
+        does: ``answers``; ``dies`` without a byte; ``breaks`` after the first event of a stream.
+    """
+
+    def __init__(self, port: int, does: str = "answers") -> None:
+        self.port, self.does, self.asked = port, does, 0
+        self.head = ""
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                if head.startswith("get"):
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                    continue
+                length = int(head.partition("content-length:")[2].partition("\r\n")[0])
+                await reader.readexactly(length)
+                self.asked += 1
+                self.head = head
+                if self.does == "answers":
+                    writer.write(_response(COMPLETION))
+                    continue
+                if self.does == "breaks":
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
+                    writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+                    writer.write(b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK))
+                    await writer.drain()
+                    await asyncio.sleep(0.1)  # so that HAProxy has sent it on
+                writer.transport.abort()
+                return
+
+
+def _response(body: bytes) -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    return f"{head}\r\n\r\n".encode() + body
+
+
+class Stack:
+    """HAProxy as Ray Serve starts it, before two replicas and their router.
+
+    Attributes:
+        api: Ray's, for HAProxy's process.
+        configuration: as HAProxy read it.
+    """
+
+    def __init__(
+        self, api: haproxy.HAProxyApi, replicas: list[Server], router: Server, folder: Path
+    ) -> None:
+        self.api, self.replicas, self.router, self.folder = api, replicas, router, folder
+        self.url = f"http://127.0.0.1:{api.cfg.http_options.port}"
+
+    async def start_anew(self) -> None:
+        """As Ray's next manager does: it knows no application yet."""
+        known, self.api.backend_configs = self.api.backend_configs, {}
+        self.api._proc = None
+        await self.api.start()
+        self.api.backend_configs = known
+
+    @property
+    def configuration(self) -> str:
+        return (self.folder / "haproxy.cfg").read_text()
+
+    async def post(
+        self, size: int = 10, headers: dict[str, str] | None = None
+    ) -> tuple[int, aiohttp.typedefs.LooseHeaders]:
+        body = b"x" * size
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{self.url}/v1/completions", data=body, headers=headers) as answer,
+        ):
+            await answer.read()
+            return answer.status, answer.headers
+
+    def client(self, retries: int = 2) -> AsyncOpenAI:
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="-", max_retries=retries)
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+async def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
+    """Starts a ``Stack``: what each replica does, and whether the router is there and answers."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def run(
+            *does: str, router: str | None = None, ours: bool = True, prefix: str = "/"
+        ) -> Stack:
+            launcher = write_launcher(tmp_path / "haproxy")
+            binary = str(launcher) if ours else ""
+            monkeypatch.setattr(haproxy, "RAY_SERVE_HAPROXY_BINARY_PATH", binary)
+            ports = free_ports(4 + len(does))
+            replicas = [Server(port, what) for port, what in zip(ports[4:], does, strict=True)]
+            asked = Server(ports[3], router or "")
+            listening = [*(r for r in replicas if r.does != "gone"), *([asked] if router else [])]
+            for one in listening:
+                server = await asyncio.start_server(one.handle, "127.0.0.1", one.port)
+                stack.callback(server.close)
+            api = _api(tmp_path, ports[:3], replicas, asked, prefix)
+            await api.start()
+            stack.push_async_callback(api.stop)
+            # It is not started again then.
+            stack.callback((tmp_path / PID).unlink, missing_ok=True)
+            return Stack(api, replicas, asked, tmp_path)
+
+        yield run
+
+
+def _api(
+    folder: Path, ports: list[int], replicas: list[Server], router: Server, prefix: str
+) -> haproxy.HAProxyApi:
+    def server(name: str, one: Server) -> haproxy.ServerConfig:
+        return haproxy.ServerConfig(name, "127.0.0.1", one.port, name)
+
+    config = haproxy.HAProxyConfig(
+        http_options=HTTPOptions(host="127.0.0.1", port=ports[0]),
+        metrics_port=ports[1],
+        stats_port=ports[2],
+        socket_path=str(folder / "admin.sock"),
+        server_state_base=str(folder),
+        server_state_file=str(folder / "state"),
+        metrics_enabled=False,
+        nbthread=1,
+        retry_on=ENVIRONMENT["RAY_SERVE_HAPROXY_RETRY_ON"],
+        bufsize=BUFSIZE,
+        hard_stop_after_s=int(ENVIRONMENT[HARD_STOP]),
     )
-    said = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | ENVIRONMENT, capture_output=True, text=True
+    backend = haproxy.BackendConfig(
+        name="http-app",
+        path_prefix=prefix,
+        app_name="app",
+        servers=[server(f"replica{i}", one) for i, one in enumerate(replicas)],
+        ingress_request_router_servers=[server("router", router)],
     )
-    assert said.stdout.split() == ["1800", "1830.0"], said.stderr
-    assert "hard-stop-after {{ config.hard_stop_after_s }}s" in haproxy.HAPROXY_CONFIG_TEMPLATE
-
-
-def test_what_is_changed_stands_in_what_ray_writes():
-    template = haproxy.HAPROXY_CONFIG_TEMPLATE
-    assert len(ERROR_FILE.findall(template)) == 3
-    assert len(NO_ROUTE.findall(template)) == len(DEFAULTS.findall(template)) == 1
-    assert (len(STATUS_BIND.findall(template)), len(ADMIN_MODE.findall(template))) == (2, 1)
-    assert len(ROUTER_FAILED.findall(template)) == template.count(ROUTES) == 1
-    lua = haproxy._load_lua_template().template
-    assert lua.count(ASKED) == lua.count(BEFORE) == 1
-    assert lua.count("local function call_router(router, ") == 1
-    # Where no router chose, the backend without one comes next.
-    assert "use_backend {{ backend.name or 'unknown' }} if is_" in template
+    api = haproxy.HAProxyApi(config, {}, config_file_path=str(folder / "haproxy.cfg"))
+    api.set_backend_configs({backend.name: backend})
+    return api
 
 
 async def test_a_request_whose_replica_dies_without_a_byte_is_served_by_another(start):
@@ -80,12 +188,6 @@ async def test_a_request_whose_replica_dies_without_a_byte_is_served_by_another(
     assert stack.replicas[0].asked >= 1
 
 
-async def test_what_does_not_fit_into_the_buffer_is_told_to_come_again(start):
-    stack = await start("dies", "dies")
-    status, headers = await stack.post(2 * BUFSIZE)
-    assert (status, headers["retry-after-ms"]) == (503, "1000")
-
-
 @pytest.mark.parametrize(("router", "asked"), [(None, 0), ("dies", 1)])
 async def test_a_router_that_does_not_answer_is_passed_by_and_left_alone_for_a_while(
     start, router, asked
@@ -93,18 +195,6 @@ async def test_a_router_that_does_not_answer_is_passed_by_and_left_alone_for_a_w
     stack = await start("answers", "answers", router=router)
     assert [(await stack.post())[0] for _ in range(4)] == [200] * 4
     assert stack.router.asked == asked
-
-
-async def test_a_router_that_may_have_headers_to_add_is_not_passed_by(start, monkeypatch):
-    monkeypatch.setenv("RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY", "1")
-    stack = await start("answers", router="dies")
-    assert (await stack.post())[0] == 503
-
-
-async def test_without_our_command_ray_answers_503_for_its_router(start):
-    stack = await start("answers", router="dies", ours=False)
-    assert (await stack.post())[0] == 503
-    assert "brimful" not in stack.configuration
 
 
 @pytest.mark.parametrize("name", ["x-request-timeout-seconds", "x-first-token-timeout-seconds"])
@@ -148,19 +238,6 @@ async def test_of_haproxys_own_errors_anthropics_client_reads_type_and_message(
     assert error.body["error"]["message"]
 
 
-async def test_while_no_application_is_up_a_stock_client_is_told_to_come_again(start):
-    stack = await start("answers", router="dies")
-    stack.api.set_backend_configs({})
-    await stack.api.reload()
-    error = await refused(stack)
-    assert (error.status_code, error.response.headers["retry-after"]) == (503, "1")
-
-
-async def test_a_path_of_no_application_is_a_404_in_openais_shape(start):
-    error = await refused(await start("answers", prefix="/llm"))
-    assert isinstance(error, NotFoundError) and error.body["type"] == "not_found_error"
-
-
 async def test_a_haproxy_that_is_killed_serves_again_before_ray_notices(start):
     stack = await start("answers", "answers", router="dies")
     assert (await stack.post())[0] == 200
@@ -192,16 +269,6 @@ async def test_a_haproxy_outlives_its_manager_until_the_next_one_takes_over(star
     assert stack.api._proc.pid == int((stack.folder / PID).read_text())
 
 
-async def test_a_reload_starts_nothing_in_the_place_of_the_one_that_ends(start):
-    stack = await start("answers", "answers", router="dies")
-    first = stack.api._proc
-    await stack.api.reload()
-    await first.wait()
-    assert stack.api._proc is not first
-    assert [(await stack.post())[0] for _ in range(4)] == [200] * 4
-    assert not (stack.folder / AGAIN_PID).exists()
-
-
 async def test_a_stream_whose_replica_is_killed_is_an_error_at_a_stock_client(start):
     # HAProxy cannot add an event to it: the chunked body ends without its last chunk.
     stack = await start("breaks")
@@ -214,71 +281,6 @@ async def test_a_stream_whose_replica_is_killed_is_an_error_at_a_stock_client(st
 
 
 # --- what is too large, and who reaches HAProxy's own ports
-
-
-async def _answer(request: Request) -> JSONResponse:
-    await request.body()
-    return JSONResponse({"id": "c", "object": "o", "created": 0, "model": "m", "choices": []})
-
-
-async def _healthy(request: Request) -> JSONResponse:
-    return JSONResponse("success")  # as Ray Serve answers before any app does
-
-
-def app() -> Starlette:
-    """An app behind the door, which takes bodies of up to 1 MB."""
-    inner = Starlette(routes=[Route("/v1/completions", _answer, methods=["POST"])])
-    rules = Rules(parse_security({"limits": {"max_body_mb": 1}}))
-    inner.add_middleware(DoorMiddleware, door=Door(rules))
-    return Starlette(routes=[Route("/-/healthz", _healthy), Mount("/", inner)])
-
-
-@contextlib.asynccontextmanager
-async def replica(port: int) -> AsyncIterator[None]:
-    """A server at this port."""
-    server = uvicorn.Server(uvicorn.Config(app(), port=port, log_level="error", lifespan="off"))
-    server.capture_signals = contextlib.nullcontext
-    task = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110 - uvicorn tells nobody
-        await asyncio.sleep(0.01)
-    yield
-    server.should_exit = True
-    await task
-
-
-async def test_a_body_that_is_too_long_is_a_413_at_a_stock_client(start):
-    stack = await start("gone")
-    async with replica(stack.replicas[0].port), stack.client(retries=100) as client:
-        # HAProxy has found the replica then; the test's own time limit ends the wait.
-        await client.completions.create(model="m", prompt="a")
-        once = client.with_options(max_retries=0)
-        for megabytes in (2, 20):
-            with pytest.raises(APIStatusError) as caught:
-                await once.completions.create(model="m", prompt="a" * (megabytes * 1_000_000))
-            assert (caught.value.status_code, caught.value.body["param"]) == (413, "body")
-        again = await client.completions.create(model="m", prompt="a" * 900_000)
-    assert again.id == "c"
-
-
-def _raw(port: int, request: bytes) -> bytes:
-    """What stands in the socket of a client that sent this, reset or not."""
-    answer = b""
-    with socket.create_connection(("127.0.0.1", port)) as one, contextlib.suppress(OSError):
-        with contextlib.suppress(OSError):
-            one.sendall(request)
-        while piece := one.recv(65_536):
-            answer += piece
-    return answer
-
-
-async def test_headers_beyond_its_buffer_are_a_400_of_haproxys_own(start):
-    # Its parser answers before any rule or errorfile is read; up to there a replica says 431. It
-    # closes with headers unread, so that a client which still sends may see a reset instead.
-    stack = await start("answers")
-    lines = b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nX-Big: %b\r\n\r\n" % (b"y" * 200_000)
-    answer = await asyncio.to_thread(_raw, stack.api.cfg.http_options.port, lines)
-    assert answer.startswith(b"HTTP/1.1 400 Bad request\r\n")
-    assert stack.replicas[0].asked == 0
 
 
 async def test_statistics_and_metrics_are_for_this_machine_and_admin_for_this_user(start):

@@ -3,7 +3,6 @@
 No cluster is started: a chosen replica and one event loop show in what is built and in the source.
 """
 
-import inspect
 import os
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from ray.llm._internal.serve.core.ingress import builder
 from ray.serve import Application
 from ray.serve._private import build_app as serve_build
 from ray.serve._private.constants import SERVE_DEFAULT_APP_NAME
-from ray.serve._private.replica import Replica, UserCallableWrapper
 from ray.serve.exceptions import RayServeException
 from ray.serve.llm import build_openai_app
 
@@ -72,12 +70,6 @@ def test_a_request_router_is_asked_for_the_replica(own: dict[str, Any]) -> None:
     assert deployments(app) == (["BrimfulServer:m"], "LLMRouter")
 
 
-def test_lora_adapters_are_found_by_the_llm_router(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builder, "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY", True)
-    entry = ENTRY | {"lora_config": {"dynamic_lora_loading_path": "s3://bucket/adapters"}}
-    assert deployments(build_app({"llm_configs": [entry]}))[1] == "LLMRouter"
-
-
 def test_ray_serve_llm_still_attaches_a_router_and_refuses_its_round_robin_without_it() -> None:
     app = build_openai_app(serving_args({"llm_configs": [ENTRY]}))
     assert deployments(app)[1] == "LLMRouter"
@@ -113,11 +105,3 @@ def test_a_replica_has_one_event_loop_unless_its_runtime_environment_says_else(
         check=True,
     )
     assert done.stdout.split()[-1] == str(given == "1")
-
-
-def test_in_one_event_loop_a_chunk_still_goes_to_the_http_server_without_a_queue() -> None:
-    source = inspect.getsource(Replica._direct_ingress_asgi)
-    assert "not self._user_callable_wrapper._run_user_code_in_separate_thread" in source
-    assert "user_method_info, scope, receive_proxy, send_user_message" in source
-    queue = inspect.getsource(UserCallableWrapper.call_http_entrypoint)
-    assert "system_event_loop.call_soon_threadsafe(result_queue.put_nowait, item)" in queue

@@ -14,11 +14,8 @@ from ray.llm._internal.serve.core.configs.openai_api_models import (
     CompletionRequest,
 )
 from ray.llm._internal.serve.core.ingress import builder
-from ray.llm._internal.serve.core.server.llm_server import LLMServer
 from ray.llm._internal.serve.engines.vllm.kv_transfer.factory import KVConnectorBackendFactory
-from ray.llm._internal.serve.serving_patterns.prefill_decode import pd_server as theirs
 from ray.llm._internal.serve.serving_patterns.prefill_decode.builder import (
-    PDServingArgs,
     build_pd_openai_app,
 )
 from ray.serve import Application
@@ -28,12 +25,9 @@ from ray.serve._private.request_router.request_router import RequestRouter
 from ray.serve._private.router import AsyncioRouter, CurrentLoopRouter, SingletonThreadRouter
 from ray.serve.handle import DeploymentHandle
 from vllm.config import KVTransferConfig
-from vllm.entrypoints.generate.base.serving import GenerateBaseServing
-from vllm.v1.engine.async_llm import AsyncLLM
 
 from replicas.server.pd_requests import KV_PARAMS, PLAIN
 from replicas.server.pd_server import DecodeServer, PrefillServer
-from replicas.server.server import BrimfulServer
 from serve_app import build, pd_build
 from serve_app.build import build_app
 from tests.pd_configs import pd_args, pd_entry
@@ -71,39 +65,6 @@ def test_ours_builds_what_rays_builder_builds(
     assert issubclass(ours["Prefill:m"], PrefillServer)
 
 
-def test_the_builders_arguments_are_those_that_ours_reads() -> None:
-    assert set(PDServingArgs.model_fields) == {
-        "prefill_config",
-        "decode_config",
-        "ingress_cls_config",
-        "ingress_deployment_config",
-    }
-
-
-def test_our_server_is_before_theirs_and_theirs_before_the_engines() -> None:
-    order = DecodeServer.__mro__
-    places = [order.index(one) for one in (BrimfulServer, theirs.PDDecodeServer, LLMServer)]
-    assert places == sorted(places)
-    # The two routes that are re-pointed stand in the app before our middleware goes around it.
-    assert "__serve_build_asgi_app__" in vars(theirs.PDOrchestratorMixin)
-    assert "__serve_build_asgi_app__" in vars(BrimfulServer)
-
-
-def test_every_chat_and_completion_goes_through_the_one_method_that_is_replaced() -> None:
-    for name in ("chat", "completions"):
-        source = inspect.getsource(vars(theirs.PDDecodeServer)[name])
-        assert "return self._pd_handle_request(request, raw_request_info)" in source
-    assert "prefill_server.options(stream=True)" in inspect.getsource(
-        theirs.PDDecodeServer.__init__
-    )
-
-
-def test_what_a_prefill_engine_tokenized_is_asked_for_and_read_by_methods_of_theirs() -> None:
-    known = vars(theirs.PDOrchestratorMixin)
-    assert {"_request_prefill_token_ids", "_decode_reuse_ids"} <= known.keys()
-    assert "reuse_prompt_token_ids" in inspect.getsource(theirs)
-
-
 def test_nixl_says_after_the_prefill_where_its_kv_is() -> None:
     backend = KVConnectorBackendFactory.get_backend_class("NixlConnector")
     assert not backend.requires_peer_binding
@@ -125,12 +86,6 @@ def test_a_handle_knows_how_many_replicas_there_are() -> None:
     assert isinstance(RequestRouter.curr_replicas, property)
     # A handle that is made of another by options() has the same router.
     assert "_router=self._router" in inspect.getsource(DeploymentHandle._options)
-
-
-def test_vllm_tells_the_engine_of_a_request_that_it_refuses() -> None:
-    source = inspect.getsource(GenerateBaseServing._with_kv_transfer_rejection_cleanup)
-    assert "self.engine_client.notify_kv_transfer_request_rejected(" in source
-    assert inspect.iscoroutinefunction(AsyncLLM.notify_kv_transfer_request_rejected)
 
 
 def test_kv_that_cannot_be_loaded_may_be_computed() -> None:

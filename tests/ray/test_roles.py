@@ -1,17 +1,13 @@
 """A fleet with roles: one engine becomes two, roles change under load, and one again; NIXL's KV."""
 
 import asyncio
-import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from serve_app.launch.local_cluster import LocalCluster
 from serve_app.scaling_export import Told, read_told
 from tests.ray.applications import application, scaled_soon
 from tests.ray.conftest import Deploy, base_url, wait_reported
@@ -86,7 +82,7 @@ def seen() -> tuple[list[str], Told | None]:
 
 
 async def test_one_engine_becomes_two_whose_roles_change_and_one_again_and_nothing_is_lost(
-    deploy: Deploy, cluster: LocalCluster, model_path: Path
+    deploy: Deploy, model_path: Path
 ) -> None:
     await asyncio.to_thread(deploy, fleet(model_path, 1))
     await asyncio.to_thread(wait_reported, APP, 1)
@@ -94,8 +90,6 @@ async def test_one_engine_becomes_two_whose_roles_change_and_one_again_and_nothi
     many, stop, sent = asyncio.Event(), asyncio.Event(), 0
     many.set()
     async with httpx.AsyncClient(timeout=600) as client:
-        (engine,) = (one["report"].engine for one in replicas(APP).values())
-        assert engine.kv_token_bytes * engine.kv_tokens == pytest.approx(32 << 20, rel=0.1)
         alone = await tokens(client, PROMPTS)
         assert len({tuple(one) for one in alone}) == len(PROMPTS)
 
@@ -124,14 +118,8 @@ async def test_one_engine_becomes_two_whose_roles_change_and_one_again_and_nothi
         try:
             two = ["mixed", "prefill"]
             await until("two engines", lambda: roles() == two, tries=3000, seen=seen)
-            await until("the reason", lambda: getattr(told(), "running", 0) == 2, seen=told)
-            assert (said := told()) and (said.deployment, said.desired) == (SERVER, 2)
             before = prefills(APP).get("remote", 0)
             await until("prompts go through", lambda: prefills(APP).get("remote", 0) > before + 20)
-            status = await asyncio.to_thread(brimful, cluster, "status", "--json")
-            # Replicas of a test before are known for some seconds after their end.
-            assert {one["role"] for one in json.loads(status)["replicas"]} - {None} == set(two)
-            assert "Its role is prefill" in await asyncio.to_thread(brimful, cluster, "explain")
             for prefill, direct in ((0, False), (1, True)):
                 await have(prefill, direct)
                 await served(60)
@@ -153,8 +141,3 @@ async def test_one_engine_becomes_two_whose_roles_change_and_one_again_and_nothi
 def holding(replica: dict[str, Any]) -> int:
     report = replica["report"]
     return int(report.kv_used_tokens + report.running + report.waiting)
-
-
-def brimful(cluster: LocalCluster, *arguments: str) -> str:
-    command = [sys.executable, "-m", "serve_app.cli", *arguments, "--address", cluster.gcs_address]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

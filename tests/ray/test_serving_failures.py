@@ -75,13 +75,6 @@ async def test_control_that_was_switched_off_outlasts_the_controller(cluster: Lo
     assert (status, {r["enforced"] for r in told["replicas"]}) == (0, {True})
 
 
-async def test_a_group_that_does_not_exist_is_one_clear_line(cluster: LocalCluster) -> None:
-    status, said = await asyncio.to_thread(enforce, cluster, "off", "--group", "nobody")
-    assert status == 2
-    assert said.startswith("error: --group: 'nobody' does not exist; the groups are: tiny-paper-")
-    assert len(said.splitlines()) == 1
-
-
 def enforce(cluster: LocalCluster, *arguments: str) -> tuple[int, Any]:
     """Exit status of ``brimful enforce``, and its JSON or what it says of an error."""
     command = [sys.executable, "-m", "serve_app.cli", "enforce", *arguments, "--json"]

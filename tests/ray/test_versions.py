@@ -13,12 +13,11 @@ import pytest
 import ray
 
 from controller.config import parse_batching
-from controller.fleet.actor import get_controller, running_controllers, running_versions
+from controller.fleet.actor import get_controller, running_versions
 from controller.records import to_wire
 from controller.version import VERSION
 from tests.builders import report
 from tests.ray.conftest import REPO
-from tests.ray.control import until
 
 pytestmark = pytest.mark.cluster
 
@@ -92,26 +91,3 @@ async def test_replicas_of_two_versions_are_served_each_by_its_own_controller(cl
     # What is left of the first deployment goes on with the controller that it has.
     after = await asyncio.to_thread(exchange_of_earlier, earlier, cluster.gcs_address, 2)
     assert after == before
-
-
-async def test_a_controller_that_nobody_reports_to_any_more_ends_itself(cluster, earlier):
-    last = earlier.parent / "last"
-    shutil.copytree(earlier, last)
-    ray.get(get_controller().switch.remote(False, "a group of another version"))
-    rename_version(last)
-    version, *_, switched = await asyncio.to_thread(
-        exchange_of_earlier, last, cluster.gcs_address, 1, ends_after_s=2.0
-    )
-    assert "a group of another version" in switched  # it asked the one that was there
-    await until(
-        "the controller of the last replica gone", lambda: version not in running_versions()
-    )
-
-
-async def test_a_switch_outlasts_a_time_without_any_controller(cluster, earlier):
-    ray.get(get_controller().switch.remote(False, "a group that comes back"))
-    for version, handle in running_controllers().items():
-        ray.kill(handle, no_restart=True)
-        await until("it gone", lambda gone=version: gone not in running_versions())
-    *_, switched = await asyncio.to_thread(exchange_of_earlier, earlier, cluster.gcs_address, 3)
-    assert "a group that comes back" in switched

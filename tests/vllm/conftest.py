@@ -34,20 +34,6 @@ def tiny_llama() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_mixtral() -> Path:
-    from serve_app.demo.tiny_model import make_tiny_model
-
-    return make_tiny_model(CACHE / "tiny-mixtral", kind="mixtral")
-
-
-@pytest.fixture(scope="session")
-def small_model() -> Path:
-    from serve_app.demo.small_model import make_small_model
-
-    return make_small_model(CACHE / "smollm2-135m")
-
-
-@pytest.fixture(scope="session")
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A LoRA adapter of rank 4 for ``tiny_llama``, on two projections of every layer, by hand."""
     import torch

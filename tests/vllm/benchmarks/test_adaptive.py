@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from controller.classes import parse_classes
 from controller.config import Sla
 from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
-from simulator.virtual.plan import EngineOptions, Speculation, parse_policy
+from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.virtual.trace import Trace
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.requests import Request
@@ -47,13 +48,6 @@ def test_the_time_between_tokens_is_inside_the_sla_where_the_default_is_far_out(
     assert ours.end_s <= default.end_s * 1.05
 
 
-def test_an_sla_that_no_step_meets_does_not_stop_the_engine() -> None:
-    requests = stream(200, 4.0)
-    ours, default = (served(requests, s, sla=Sla(itl_ms=20)) for s in ("adaptive", "static"))
-    assert ours.end_s <= default.end_s * 1.05
-    assert np.percentile(ours.gaps.length_s, 99) <= np.percentile(default.gaps.length_s, 99)
-
-
 def test_memory_that_is_short_is_filled_and_overrun_no_more_than_is_set_or_pays() -> None:
     requests = draw_requests(load_workload("exponential:191,382"), 300, float("inf"), None, 1)
     specs = ("adaptive:overflow_probability=0.02", "adaptive", "static")
@@ -63,16 +57,6 @@ def test_memory_that_is_short_is_filled_and_overrun_no_more_than_is_set_or_pays(
     # By what a preemption costs alone more are preempted. Both ways all are done earlier.
     assert preempted[0] < preempted[1] < preempted[2]
     assert max(bound.end_s, ours.end_s) < default.end_s
-
-
-def test_advice_that_is_not_enforced_changes_nothing() -> None:
-    requests = stream(150, 9.0)
-    advised = served(
-        requests, "adaptive:enforce=false,step_aside=true", sla=Sla(itl_ms=50, ttft_ms=900)
-    )
-    plain = served(requests, "static")
-    assert advised.outcomes == plain.outcomes
-    assert [s.end_s for s in advised.steps] == [s.end_s for s in plain.steps]
 
 
 def test_in_overload_those_that_can_be_in_time_are() -> None:
@@ -89,9 +73,27 @@ def test_in_overload_those_that_can_be_in_time_are() -> None:
     assert all(o.finished_s is not None for o in aside.outcomes)  # and nobody is left out
 
 
-def test_it_runs_with_drafts() -> None:
-    requests = stream(120, 12.0)
-    drafts = Speculation(tokens=4, acceptance=0.7)
-    plan = replace(parse_policy("adaptive", SLA, ENGINE), speculation=drafts)
-    trace = replay(requests, plan, Ground(FIG3.with_kv_tokens(20_000)))
-    assert [o.tokens for o in trace.outcomes] == [r.output_tokens for r in requests]
+def test_where_memory_is_full_the_important_wait_no_longer_than_under_vllm() -> None:
+    rng = np.random.default_rng(1)  # a tenth is important, at a third more than is carried
+    drawn = draw_requests(load_workload("fixed:200,100"), 500, 16.0, None, 1)
+    requests = [replace(r, priority=int(rng.random() >= 0.1)) for r in drawn]
+
+    def waits_s(spec: str) -> float:
+        trace = served(requests, spec, sla=Sla(), kv_tokens=24_000)
+        assert all(one.finished_s is not None for one in trace.outcomes)
+        first = [o for o in trace.outcomes if o.request.priority == 0]
+        return float(np.mean([o.first_token_s - o.request.arrival_s for o in first]))
+
+    assert waits_s("adaptive") <= waits_s("static")
+
+
+def test_decodes_without_a_bound_are_skipped_for_strict_ones_and_all_end() -> None:
+    classes = parse_classes({"strict": {"itl_ms": 50}, "batch": {"priority": 1, "default": True}})
+    requests = [Request(0.0, 100, 300, priority=1, service="batch") for _ in range(160)]
+    requests += [Request(10 + k, 200, 60, service="strict") for k in range(12)]
+    trace = replay(requests, parse_policy("adaptive", Sla(), ENGINE), Ground(FIG3, classes=classes))
+    assert all(o.finished_s for o in trace.outcomes)
+    strict = trace.gaps.length_s[trace.gaps.request >= 160]
+    assert (strict <= 0.05 * 1.001).mean() >= 0.98
+    assert max(o.first_token_s - o.request.arrival_s for o in trace.outcomes[160:]) < 1.0
+    assert trace.gaps.length_s.max() < 1.0  # none of the others stalls

@@ -4,20 +4,6 @@ import json
 
 from benchmarks.cost import scheduler as bench_scheduler
 from benchmarks.cost.full_batch import SETTINGS
-from benchmarks.cost.watch import Watch
-
-
-def test_the_watch_runs_in_our_code_alone():
-    watch = Watch()
-
-    watch.switch(True)
-    watch.switch(False)
-    counted = watch.own_ns
-    for _ in range(1000):
-        watch.switch(False)
-
-    assert counted > 0
-    assert watch.own_ns == counted
 
 
 def test_the_last_line_is_one_json_object(monkeypatch, capsys):

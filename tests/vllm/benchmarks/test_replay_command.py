@@ -41,19 +41,6 @@ def test_files_never_seen_before_are_replayed(
     assert found[0]["duration_s"] == pytest.approx(3 + 0.010 + 4 * 0.011)
 
 
-def test_phases_shift_the_traffic(capsys: pytest.CaptureFixture[str]) -> None:
-    phases = ("fixed:10,10@5@4", "exponential:20,20@10@3")
-    found, _ = printed(capsys, "--phases", *phases, "--kv-tokens", "4000")
-    assert found[0]["finished"] == 50
-
-
-def test_a_sweep_names_the_best_static_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    grid = ("--sweep", "--sweep-caps", "2", "16", "--sweep-chunks", "64")
-    found, said = printed(capsys, *SMALL, *grid)
-    assert len(found) == 2
-    assert "best static setting: static:max_num_seqs=16,max_num_batched_tokens=64" in said
-
-
 def test_a_searched_capacity_is_printed_with_the_fluid_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,52 +55,6 @@ def test_a_searched_capacity_is_printed_with_the_fluid_limit(
     assert "fluid limit 2.00/s" in said
     assert "static: does not hold " in said
     assert "--burstiness 1" not in said  # it was given arrivals
-
-
-def test_bursts_that_no_rate_holds_are_named_with_the_switch_to_poisson(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # Thirty at a time, an hour apart: at any rate most of them wait for the first.
-    arrivals = [3600.0 * (k // 30) + 0.001 * (k % 30) for k in range(210)]
-    lines = [f'{{"arrival_s": {a}, "input_tokens": 9, "output_tokens": 10}}' for a in arrivals]
-    (tmp_path / "w.jsonl").write_text("\n".join(lines))
-    args = ("--workload", f"{tmp_path}/w.jsonl", "--policy", "static:max_num_seqs=1")
-    search = ("--requests", "210", "--find-capacity", "--sla-itl-ms", "50")
-    found, said = printed(capsys, *args, *search)
-    assert found[0]["capacity_per_s"] == 0
-    assert "no rate tried holds; the lowest, " in said
-    assert "p50 scheduling delay " in said or "half of the queue has waited" in said
-    assert "--burstiness 1 has Poisson arrivals instead" in said
-
-
-def test_without_json_there_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    args = [*SMALL, "--rate", "5", "--sla-itl-ms", "40", "--policy", "static", "--policy", "paper"]
-    assert main(["replay", "--wide", *args]) == 0
-    out = capsys.readouterr().out
-    assert "ITL p99 <= 40 ms" in out
-    assert [line.split()[:2] for line in out.splitlines() if "20/20" in line] == [
-        ["static", "20/20"],
-        ["paper", "20/20"],
-    ]
-
-
-def test_requests_longer_than_memory_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    found, said = printed(
-        capsys, "--workload", "exponential:50,20", "--requests", "40", "--kv-tokens", "96"
-    )
-    refused = found[0]["requests"] - found[0]["finished"]  # type: ignore[operator]
-    assert refused > 0
-    assert f"static: {refused} requests are longer than KV memory" in said
-
-
-def test_plot_and_timeline_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plot, timeline = tmp_path / "plot.png", tmp_path / "timeline.svg"
-    args = (*SMALL, "--rate", "20", "--policy", "static", "--policy", "paper", "--slots", "4")
-    printed(capsys, *args, "--plot", str(plot), "--timeline", str(timeline))
-    assert plot.read_bytes().startswith(b"\x89PNG")
-    drawn = timeline.read_text()
-    assert drawn.startswith("<?xml")
-    assert "pattern" in drawn  # the hatching of padded slots
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,3 @@ def test_a_small_part_has_all_its_figures(one: Scenario, tmp_path: Path) -> None
     assert all(value > 0 for value in values.values())
     assert f"| {one.name} | `adaptive` |" in section.markdown("make results")
     assert not (tmp_path / "settings.json").exists()
-
-
-def test_no_case_but_the_one_named_so_tells_the_output_length() -> None:
-    for case in OFFLINE:
-        told = all(r.max_tokens == r.output_tokens for r in case.drawn(11, small=True))
-        assert told == case.name.endswith("exact")

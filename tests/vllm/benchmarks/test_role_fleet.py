@@ -13,7 +13,6 @@ from simulator.virtual.plan import engine_of, parse_policy
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.requests import Request
 from simulator.workloads.traffic import draw_traffic
-from tests.builders import report
 
 PROFILE = load_profile("paper-fig3")
 SLA = Sla(itl_ms=50, ttft_ms=2000)
@@ -68,24 +67,3 @@ def test_tokens_are_conserved_and_no_block_stays_held(name: str, kv_tokens: int 
     assert sorted(m.tokens for m in found.moved) == sorted(asked[n].input_tokens for n in through)
     for o in outcomes:
         assert o.request.arrival_s <= o.scheduled_s < o.first_token_s <= o.finished_s
-
-
-def test_a_card_sends_one_after_the_other() -> None:
-    slow = Transfer(327_680, 1e9 / 8, 0.005)
-    asked = requests(8.0, 60)
-    steering = Fixed(3, 1, slow, SLA)
-    found = Fleet(asked, PLAN, Ground(PROFILE), 3, slow, steering).run(drain=True)
-    wire_s = [slow.wire_s(m.tokens) for m in found.moved]
-    last_s = 0.0
-    for moved, takes_s in zip(found.moved, wire_s, strict=True):
-        last_s = max(last_s, moved.asked_s) + takes_s
-        assert moved.done_s >= last_s + slow.latency_s - 1e-9
-    assert found.held == (0, 0, 0)
-
-
-def test_in_a_replay_too_the_shortest_queue_changes_its_role() -> None:
-    fleet = Fixed(3, 2, Transfer(1e5, 1e9), Sla(itl_ms=50))
-    for engine, (running, waiting) in enumerate([(4, 170), (8, 18), (9, 0)]):
-        fleet.hear(engine, report(running=running, waiting=waiting), None, 0.0)
-    fleet._assign(1)
-    assert fleet.roles == ["prefill", "mixed", "mixed"]

@@ -4,43 +4,31 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from openai import APIStatusError
+from openai import APIStatusError, BadRequestError
 
-from tests.vllm.replicas.admission_app import SLOTS, Served
+from tests.vllm.replicas.replica_app import SLOTS, Replica, leave, serving
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 
-@pytest.fixture(autouse=True)
-async def fresh(served: Served) -> AsyncIterator[None]:
-    served.admit()
-    yield
-    await served.idle()
+@pytest.fixture(scope="module")
+async def made(tiny_llama: Path) -> AsyncIterator[Replica]:
+    async with serving(tiny_llama) as replica:
+        yield replica
 
 
-async def refused(call: Any) -> APIStatusError:
-    with pytest.raises(APIStatusError) as caught:
-        await call
-    return caught.value
+@pytest.fixture
+async def served(made: Replica) -> AsyncIterator[Replica]:
+    made.admit()
+    yield made
+    await made.idle()
 
 
-async def leave(tasks: list[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def test_who_names_no_class_gets_vllms_own_answer(served: Served) -> None:
-    answer = await served.complete()
-    assert answer.model_extra.get("service_tier") is None
-    assert served.gate.admission.counts.let_in == {"silver": 1}
-
-
-async def test_classes_are_served_in_their_order(served: Served) -> None:
+async def test_classes_are_served_in_their_order(served: Replica) -> None:
     tasks = await served.busy(SLOTS)
     ended: list[str] = []
 
@@ -59,46 +47,44 @@ async def test_classes_are_served_in_their_order(served: Served) -> None:
     await leave(tasks)
 
 
-async def test_several_prompts_of_one_request_are_let_in_or_none(served: Served) -> None:
+async def test_several_prompts_of_one_request_are_let_in_or_none(served: Replica) -> None:
     served.admit(max_waiting=1, shed_at=1.0)
     tasks = await served.busy(SLOTS)
-    error = await refused(
-        served.client.completions.create(model="m", prompt=["a", "b", "c"], max_tokens=1)
-    )
-    assert error.status_code == 429
+    with pytest.raises(APIStatusError) as full:
+        await served.complete(prompt=["a", "b", "c"])
+    assert full.value.status_code == 429
     assert served.inside() == SLOTS
     await leave(tasks)
-    both = await served.client.completions.create(model="m", prompt=["a", "b"], max_tokens=1)
-    assert len(both.choices) == 2
+    assert len((await served.complete(prompt=["a", "b"])).choices) == 2
 
 
-async def test_one_with_more_prompts_than_there_are_places_is_served_in_parts(served):
-    served.admit()
-    many = await served.client.completions.create(
-        model="m", prompt=["a b c"] * 25, max_tokens=2, extra_body={"service_tier": "gold"}
-    )
-    assert len(many.choices) == 25
+async def test_several_answers_to_a_prompt_start_once_and_one_name_is_not_one_request(served):
+    assert len((await served.complete(n=3)).choices) == 3
+    assert sum(served.gate.admission.counts.started.values()) == 1
+    tasks = await served.busy(SLOTS - 1)
+    name = {"x-request-id": "one trace"}
+    begun = asyncio.create_task(served.complete(900, extra_headers=name))
+    await served.until(lambda: served.gate.admission.waiting.running == SLOTS)
+    late = name | {"x-request-timeout-seconds": "0.2"}
+    with pytest.raises(APIStatusError) as waited:
+        await served.complete(extra_headers=late)
+    assert waited.value.response.headers["x-brimful-reason"] in ("deadline", "queue_timeout")
+    assert served.inside() == SLOTS  # whose first token has come waits for no timeout
+    await leave([begun, *tasks])
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b'[{"priority"', b"[" * 100_000, b'"priority"', b"\xff"]
-)
-async def test_what_is_no_request_is_vllms_to_refuse(served: Served, body: bytes) -> None:
-    async with httpx.AsyncClient() as http:
-        answer = await http.post(
-            f"{served.url}/v1/completions",
-            content=body,
-            headers={"content-type": "application/json"},
-        )
-    assert 400 <= answer.status_code < 500
-
-
-async def test_other_paths_are_left_alone(served: Served) -> None:
-    async with httpx.AsyncClient() as http:
-        assert (await http.get(f"{served.url}/v1/models")).json()["data"][0]["id"] == "m"
-        answer = await http.post(f"{served.url}/tokenize", json={"model": "m", "prompt": "a river"})
-    assert answer.status_code == 200
-    assert json.loads(answer.content)["count"] > 0
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_grammar_that_allows_nothing_is_a_400(served: Replica, stream: bool) -> None:
+    nothing = {"structured_outputs": {"grammar": "root ::= root"}}
+    asked: Any = {"model": "m", "max_tokens": 4, "stream": stream, "extra_body": nothing}
+    messages: Any = [{"role": "user", "content": "a river"}]
+    for call in (
+        served.client.completions.create(prompt="a river", **asked),
+        served.client.chat.completions.create(messages=messages, n=2, **asked),
+    ):
+        with pytest.raises(BadRequestError, match="structured output: the grammar allows no token"):
+            await call
+    assert (await served.complete(4)).usage.completion_tokens == 4
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -121,5 +107,4 @@ async def test_of_clients_that_leave_at_any_moment_nothing_is_left(served, strea
     await asyncio.gather(*(one() for _ in range(100)))
     await served.idle()
     assert (await served.report())["finished"] == finished  # none was computed to its end
-    whole = await served.complete(2)
-    assert whole.usage.completion_tokens > 0
+    assert (await served.complete(2)).usage.completion_tokens > 0

@@ -2,11 +2,6 @@
 
 import subprocess
 import sys
-from importlib.metadata import entry_points
-
-from vllm.plugins import DEFAULT_PLUGINS_GROUP
-
-from replicas.workarounds import amx
 
 # ARCH_GET_XCOMP_SUPP, ARCH_GET_XCOMP_PERM: what is there, what is permitted; bit 18 is tile data.
 ASK = """
@@ -22,11 +17,6 @@ there, before = tiles(0x1021), tiles(0x1022)
 permit()
 print(there, before, tiles(0x1022))
 """
-
-
-def test_vllm_finds_it_among_its_plugins():
-    (found,) = (e for e in entry_points(group=DEFAULT_PLUGINS_GROUP) if e.name == "brimful")
-    assert found.load() is amx.permit
 
 
 def test_tiles_are_permitted_where_they_are_there():

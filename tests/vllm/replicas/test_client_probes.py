@@ -3,25 +3,21 @@
 Where ours answers otherwise on purpose, ``tests/vllm/probes.py`` says why.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
-import anthropic
 import httpx
-import httpx2  # which the two clients go by
-import openai
 import pytest
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from replicas.door.auth import Door, Rules
-from replicas.door.paths import OPENED_BY_NAME as OPENED
 from replicas.door.settings import parse_security
 from replicas.server.app import guard_app
 from replicas.server.egress import LeavingTokens
 from replicas.server.stream_ends import OpenAnswers
 from replicas.workarounds.grammar_answers import answer_for_grammars
 from tests.vllm.emulated_app import emulated_app
-from tests.vllm.probes import CLOSED, HI, PROBES, Probe, alike, shape_of_text
+from tests.vllm.probes import PROBES, Probe, alike, shape_of_text
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -74,82 +70,3 @@ async def test_clients_are_answered_as_by_bare_vllm_but_for_a_list_with_reasons(
             unlike[probe.name] = (theirs, mine)
     assert unlike == {}
     assert needless == []  # the list has no reason more than it needs
-
-
-@pytest.fixture
-def opened(both) -> Iterator[None]:
-    """All that can be opened by name is."""
-    door = both[2]
-    closed, door.rules = door.rules, Rules(parse_security({"extra_paths": [*OPENED, "/docs"]}))
-    yield
-    door.rules = closed
-
-
-async def test_what_is_opened_by_name_is_as_in_bare_vllm(both, opened) -> None:
-    bare, ours, _ = both
-    probes = [probe for probe in PROBES if probe.why == CLOSED]
-    assert len(probes) > 5
-    for probe in probes:
-        theirs, mine = await told(bare, probe), await told(ours, probe)
-        assert theirs[0] == mine[0] < 400, probe.name
-        assert alike(theirs[1], mine[1]), probe.name
-
-
-async def kinds(calls: list[Callable[[], Awaitable[Any]]]) -> list[str]:
-    """The type of what each call gives or raises; of a stream those of its first and last event."""
-    found = []
-    for call in calls:
-        try:
-            answer = await call()
-            if hasattr(answer, "__aiter__") and not hasattr(answer, "data"):
-                events = [event async for event in answer]
-                found += [type(events[0]).__name__, type(events[-1]).__name__]
-            else:
-                found.append(type(answer).__name__)
-        except (openai.APIError, anthropic.APIError) as error:
-            found.append(type(error).__name__)
-    return found
-
-
-def openais_calls(http: httpx2.AsyncClient) -> list[Callable[[], Awaitable[Any]]]:
-    client = openai.AsyncOpenAI(
-        base_url="http://r/v1", api_key="-", http_client=http, max_retries=0
-    )
-    talk: Any = {"model": "m", "messages": HI, "max_tokens": 3}
-    ask: Any = {"model": "m", "prompt": "a", "max_tokens": 3}
-    chat, completions = client.chat.completions, client.completions
-    return [
-        lambda: chat.create(**talk),
-        lambda: chat.create(**talk, stream=True),
-        lambda: chat.create(**{**talk, "model": "nope"}),
-        lambda: chat.create(**{**talk, "messages": []}),
-        lambda: chat.create(**{**talk, "max_tokens": -1}),
-        lambda: completions.create(**ask),
-        lambda: completions.create(**ask, stream=True),
-        lambda: client.responses.create(model="m", input="a", max_output_tokens=3),
-        lambda: client.responses.create(model="m", input="a", max_output_tokens=3, stream=True),
-        lambda: client.embeddings.create(model="m", input="a"),
-        lambda: client.models.list(),
-    ]
-
-
-def anthropics_calls(http: httpx2.AsyncClient) -> list[Callable[[], Awaitable[Any]]]:
-    client = anthropic.AsyncAnthropic(
-        base_url="http://r", auth_token="-", http_client=http, max_retries=0
-    )
-    talk: Any = {"model": "m", "messages": HI, "max_tokens": 3}
-    return [
-        lambda: client.messages.create(**talk),
-        lambda: client.messages.create(**talk, stream=True),
-        lambda: client.messages.create(**{**talk, "model": "nope"}),
-        lambda: client.messages.count_tokens(model="m", messages=talk["messages"]),
-    ]
-
-
-async def test_openais_and_anthropics_clients_make_the_same_of_both(both, opened) -> None:
-    apps = [client._transport.app for client in both[:2]]
-    bare, ours = (httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) for app in apps)
-    for calls in (openais_calls, anthropics_calls):
-        theirs = await kinds(calls(bare))
-        assert await kinds(calls(ours)) == theirs
-        assert "NotFoundError" in theirs

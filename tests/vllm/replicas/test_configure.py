@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import pytest
-
-from controller.errors import ConfigError
 from tests.vllm.harness import Rig, engine_config, limits
 
 
@@ -28,37 +25,6 @@ def test_running_requests_go_on_whole_under_another_policy_and_bound(tiny_llama)
     assert report.preemptions == 0
 
 
-def test_a_first_ttft_makes_late_requests_step_aside_and_none_ends_that(tiny_llama):
-    one = {"policy": "adaptive", "max_running": {"max": 1}}
-    rig = rig_of(tiny_llama, **one)
-    for k in range(4):
-        rig.add(f"r{k}", prompt=20, output=5)
-        rig.now_s += 1
-
-    def waiting() -> list[str]:
-        return [r.request_id for r in rig.scheduler.waiting]
-
-    assert waiting() == ["r0", "r1", "r2", "r3"]
-    rig.scheduler.configure(one | {"sla": {"ttft_ms": 2500}})
-    assert waiting() == ["r0", "r1", "r2", "r3"]
-    rig.step()
-    assert [r.request_id for r in rig.scheduler.running] == ["r2"]
-    rig.scheduler.configure(one)
-    assert waiting() == ["r0", "r1", "r3"]
-    rig.run()
-    assert rig.all_whole(4, 5)
-
-
-def test_a_block_that_needs_chunks_is_refused_where_the_engine_has_none(tiny_llama):
-    rig = Rig.led(
-        tiny_llama, {"policy": "static"}, enable_chunked_prefill=False, max_num_batched_tokens=1024
-    )
-    before = rig.scheduler.governor.config
-    with pytest.raises(ConfigError, match="enable_chunked_prefill"):
-        rig.scheduler.configure({"policy": "adaptive", "sla": {"itl_ms": 50}})
-    assert rig.scheduler.governor.config is before
-
-
 def test_static_limits_of_a_running_engine_schedule_as_if_it_was_started_with_them(tiny_llama):
     """Also where the decodes take the whole budget, and prompts wait."""
     live = rig_of(tiny_llama)
@@ -76,19 +42,16 @@ def test_static_limits_of_a_running_engine_schedule_as_if_it_was_started_with_th
     assert not live.scheduler.has_unfinished_requests()
 
 
-def test_an_engine_that_the_control_cannot_serve_does_not_start(tiny_llama):
-    sla = {"brimful": {"batching": {"sla": {"itl_ms": 50}}}}
-    config = engine_config(
-        tiny_llama,
-        additional_config=sla,
-        enable_chunked_prefill=False,
-        max_num_batched_tokens=1024,
-        pipeline_parallel_size=2,
-        distributed_executor_backend="mp",
-    )
-    with pytest.raises(ConfigError) as error:
-        Rig(config)
-    assert [line.split(":")[0] for line in error.value.problems] == [
-        "engine.enable_chunked_prefill",
-        "engine.pipeline_parallel_size",
-    ]
+def test_a_first_ttft_makes_late_requests_step_aside_and_none_ends_that(tiny_llama):
+    one = {"policy": "adaptive", "max_running": {"max": 1}}
+    rig = Rig.led(tiny_llama, one)
+    for k in range(4):
+        rig.add(f"r{k}", prompt=20, output=5)
+        rig.now_s += 1
+    rig.scheduler.configure(one | {"sla": {"ttft_ms": 2500}})
+    rig.step()
+    assert [r.request_id for r in rig.scheduler.running] == ["r2"]
+    rig.scheduler.configure(one)
+    assert [r.request_id for r in rig.scheduler.waiting] == ["r0", "r1", "r3"]
+    rig.run()
+    assert rig.all_whole(4, 5)

@@ -6,13 +6,11 @@ import pytest
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-from vllm.entrypoints.openai.responses.utils import construct_chat_messages_with_tool_call
-from vllm.sampling_params import SamplingParams
 from vllm.tool_parsers.utils import get_json_schema_from_tools
 from vllm.v1.serial_utils import MsgpackEncoder
 
 from replicas.admission.answers import BadRequestError
-from replicas.door.limits import LEAST_INT, MOST_INT, SENT, check_sent
+from replicas.door.limits import SENT, check_sent
 
 Model = type[ChatCompletionRequest] | type[CompletionRequest] | type[ResponsesRequest]
 CHAT, COMPLETIONS, RESPONSES = ChatCompletionRequest, CompletionRequest, ResponsesRequest
@@ -114,22 +112,6 @@ def test_what_can_be_sent_the_door_lets_through(model: Model, fields: dict[str, 
     MsgpackEncoder().encode(request.to_sampling_params(5, {}))
 
 
-@pytest.mark.parametrize(
-    ("model", "fields"),
-    [
-        (CHAT, {"chat_template_kwargs": {"a": HUGE}}),
-        (RESPONSES, {"chat_template_kwargs": {"a": {LONE: 1}}}),
-        (CHAT, {"documents": [{"text": LONE}]}),
-    ],
-)
-def test_what_a_reasoning_parser_would_be_sent_the_door_refuses(model, fields):
-    request = model(**LEAST_FIELDS[model], **fields)
-    with pytest.raises((OverflowError, UnicodeEncodeError)):
-        MsgpackEncoder().encode(request.build_chat_params(None, "auto").chat_template_kwargs)
-    with pytest.raises(BadRequestError, match=next(iter(fields))):
-        check_sent({**LEAST_FIELDS[model], **fields})
-
-
 def test_of_a_tool_that_must_be_called_vllm_sends_the_schema() -> None:
     parameters = {"type": "object", "maximum": HUGE}
     tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
@@ -140,39 +122,3 @@ def test_of_a_tool_that_must_be_called_vllm_sends_the_schema() -> None:
             MsgpackEncoder().encode(schema)
         with pytest.raises(BadRequestError, match="tools"):
             check_sent({"tools": tools, "tool_choice": choice})
-
-
-@pytest.mark.parametrize("number", [LEAST_INT, MOST_INT, LEAST_INT - 1, MOST_INT + 1])
-def test_whole_numbers_of_64_bits_can_be_sent_and_no_others(number: int) -> None:
-    params = SamplingParams(extra_args={"a": number})
-    if LEAST_INT <= number <= MOST_INT:
-        MsgpackEncoder().encode(params)
-    else:
-        with pytest.raises(OverflowError):
-            MsgpackEncoder().encode(params)
-
-
-@pytest.mark.parametrize("says_its_type", [True, False])
-def test_vllm_fails_over_a_message_that_begins_with_a_refusal(says_its_type: bool) -> None:
-    message = {
-        "id": "m",
-        "role": "assistant",
-        "status": "completed",
-        "content": [{"type": "refusal", "refusal": "no"}],
-    }
-    if says_its_type:
-        message["type"] = "message"
-    request = ResponsesRequest(input=[message])
-    if says_its_type:
-        with pytest.raises(AttributeError):
-            construct_chat_messages_with_tool_call(request.input)
-    else:
-        assert construct_chat_messages_with_tool_call(request.input)[0]["role"] == "assistant"
-
-
-@pytest.mark.parametrize("by", [{"created_by": "a"}, {}])
-def test_vllm_makes_objects_of_the_parts_of_some_outputs(by: dict[str, str]) -> None:
-    item = {"type": "function_call_output", "call_id": "c", "id": "f", "status": "completed"}
-    output = [{"type": "input_text", "text": "a"}]
-    (made,) = ResponsesRequest(input=[{**item, "output": output, **by}]).input
-    assert isinstance(made, dict) != bool(by)  # an object's parts fail in vLLM's chat parser

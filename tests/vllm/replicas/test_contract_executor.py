@@ -1,12 +1,9 @@
 """What of vLLM's executors ``replicas.server.vllm_engine`` leans on, and what it makes of it."""
 
-import inspect
 import os
-from pathlib import Path
 
 import pytest
 from vllm.platforms import current_platform
-from vllm.platforms.cpu import CpuPlatform
 from vllm.utils.ompmultiprocessing import OMPProcessManager
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
@@ -30,11 +27,6 @@ def test_on_cpu_vllm_turns_uni_into_mp_so_it_is_set_on_the_finished_config(tiny_
     assert Executor.get_class(config) is UniProcExecutor
 
 
-def test_the_settings_stay_on_the_finished_config(tiny_llama):
-    given = {"brimful": {"executor": "in_process"}}
-    assert engine_config(tiny_llama, additional_config=given).additional_config == given
-
-
 def test_enginecore_is_spawned_with_the_threads_a_worker_would_have(tiny_llama, monkeypatch):
     config, before = engine_config(tiny_llama), omp()
     monkeypatch.setenv(BIND, "0-1")
@@ -44,15 +36,6 @@ def test_enginecore_is_spawned_with_the_threads_a_worker_would_have(tiny_llama, 
         assert inside == omp()
     assert inside["OMP_NUM_THREADS"] == "2"
     assert omp() == before
-
-
-def test_unbound_threads_are_left_as_they_are(tiny_llama, monkeypatch):
-    config = engine_config(tiny_llama)
-    monkeypatch.setenv(BIND, "nobind")
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    before = omp()
-    with worker_environment(config, None):
-        assert omp() == before
 
 
 @pytest.mark.parametrize("before", [None, "", "7"])
@@ -70,9 +53,3 @@ def test_on_a_gpu_enginecore_is_given_the_card_of_the_placement_group(
     with worker_environment(config, "group"):
         assert os.environ[variable] == "the card of group"
     assert os.environ.get(variable) == before
-
-
-def test_cuda_is_told_its_cards_by_this_variable():
-    # Read, not imported: that module wants the extension of the CUDA build.
-    source = (Path(inspect.getfile(CpuPlatform)).parent / "cuda.py").read_text()
-    assert 'device_control_env_var: str = "CUDA_VISIBLE_DEVICES"' in source

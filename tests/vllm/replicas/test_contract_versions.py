@@ -18,14 +18,12 @@ from tools.versions import VersionsError, folder_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-FIRST = ("contract", "vllm_queues")
+FIRST = ("contract", "waiting_queues")
 TESTS = (
     *FIRST,
-    "batch_counts",
     "limits",
     "sessions",
     "start_order",
-    "waiting_queues",
 )
 VERSIONS = pytest.mark.parametrize("release", [OLDEST, NEWEST])
 

@@ -2,25 +2,19 @@
 
 import gzip
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import httpx
 import pytest
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from replicas.door.auth import Door, Rules
-from replicas.door.http import DoorMiddleware
 from replicas.door.paths import ALWAYS
 from replicas.door.settings import parse_security
 from replicas.server.app import guard_app
 from replicas.server.egress import LeavingTokens
 from replicas.server.stream_ends import OpenAnswers
-from serve_app.ingress import AdmissionIngress, logger
-from tests.vllm.door_routes import answers, rays_app, routes, vllms_app, websockets, with_door
-
-
-async def reached(app: Any) -> set[str]:
-    return {route for route, answer in (await answers(app)).items() if answer == "served"}
+from tests.vllm.door_routes import rays_app, reached, routes, vllms_app, websockets, with_door
 
 
 async def test_of_vllms_routes_those_that_clients_need_are_reached(tiny_llama: Path) -> None:
@@ -103,22 +97,3 @@ async def test_of_rays_routes_those_that_clients_need_are_reached() -> None:
         "POST /v1/completions",
         "POST /v1/embeddings",
     }
-
-
-async def test_rays_ingress_goes_by_a_changed_block_and_keeps_the_old_one_over_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(logger, "error", lambda text, *args: said.append(text % args))
-    app = await rays_app()
-    middleware = next(m for m in app.user_middleware if m.cls is DoorMiddleware)
-    ingress = AdmissionIngress({}, {}, security={"extra_paths": ["/tokenize"]})
-    ingress._door = middleware.kwargs["door"]
-    ingress.reconfigure(None)
-    assert "POST /tokenize" in await reached(app)
-    ingress.reconfigure({"security": {"extra_paths": ["POST /detokenize"]}})
-    ingress.reconfigure({"security": {"extra_paths": ["detokenize"]}})
-    found = await reached(app)
-    assert "POST /detokenize" in found
-    assert "POST /tokenize" not in found
-    assert [line.count("what held before holds on: user_config.security") for line in said] == [1]

@@ -9,10 +9,8 @@ from vllm import LLM, SamplingParams
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import StructuredOutputsParams
 
-from replicas.emulator.executor import EmulatedExecutor
-from replicas.workarounds.grammar_faults import FAULT, GrammarFaults
-from tests.vllm.engines import engine, scheduler
-from tests.vllm.harness import Rig, batching, engine_config
+from replicas.workarounds.grammar_faults import FAULT
+from tests.vllm.engines import engine
 
 pytestmark = pytest.mark.engine
 
@@ -63,51 +61,3 @@ def test_a_grammar_that_cannot_be_kept_to_is_told_from_a_failure_of_the_engine(
     assert str(output.stop_reason).startswith(f"{FAULT}{why}")
     assert len(str(output.stop_reason)) < 200
     assert ended(llm, WORDS).finish_reason == "stop"
-
-
-@pytest.mark.parametrize("grammar", [{"grammar": "root ::= root"}, {"regex": r"\p{L}"}])
-def test_where_nobody_makes_an_answer_of_the_reason_vllms_own_stays(llm, monkeypatch, grammar):
-    monkeypatch.setattr(scheduler(llm), "reports_grammar_errors", False)
-    output = ended(llm, grammar)
-    assert (output.finish_reason, output.stop_reason) == ("error", None)
-
-
-@pytest.mark.parametrize("leased", [True, False])
-def test_outside_of_ray_nobody_makes_an_answer_of_it(tiny_llama: Path, leased: bool) -> None:
-    brimful = {**batching()["brimful"], "leased": leased}
-    config = engine_config(tiny_llama, additional_config={"brimful": brimful})
-    assert Rig(config).scheduler.reports_grammar_errors is leased
-
-
-def test_a_reason_that_cannot_be_found_ends_no_engine(llm, monkeypatch):
-    def fails(scheduler: GrammarFaults, request: Any) -> str:
-        raise RuntimeError("GrammarMatcher has terminated")
-
-    monkeypatch.setattr(GrammarFaults, "_rejected", fails)
-    # As in production: errors end a replay, and a test.
-    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-    monkeypatch.setattr(scheduler.guard, "_fatal", False)
-    output = ended(llm, WORDS, allowed_token_ids=[5, 6])
-    assert (output.finish_reason, output.stop_reason) == ("error", None)
-    assert ended(llm, WORDS).finish_reason == "stop"
-
-
-class Careless(EmulatedExecutor):
-    """Draws any token, whatever a grammar allows."""
-
-    def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
-        return super().sample_tokens(None, non_block)
-
-
-# With these the grammar has tokens left, too.
-OWN: list[dict[str, Any]] = [{}, {"min_tokens": 1}, {"bad_words": ["river"]}]
-
-
-def test_an_engine_that_does_not_keep_to_a_grammar_has_failed_itself(tiny_llama: Path) -> None:
-    settings = batching()
-    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.001}
-    with engine(
-        tiny_llama, ours=True, additional_config=settings, distributed_executor_backend=Careless
-    ) as llm:
-        outputs = [ended(llm, {"regex": "[0-9]{6}"}, **own) for own in OWN]
-    assert [(o.finish_reason, o.stop_reason) for o in outputs] == [("error", None)] * len(OWN)

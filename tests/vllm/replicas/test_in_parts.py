@@ -7,9 +7,7 @@ prompts and memory for all gives what each answer has to be.
 import json
 
 import pytest
-import torch
 from vllm import SamplingParams
-from vllm.config import PoolerConfig
 from vllm.sampling_params import RepetitionDetectionParams, StructuredOutputsParams
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
@@ -173,16 +171,3 @@ def test_adapters_answer_as_with_whole_prompts(tiny_llama, adapter):
             found[ours] = [told(one) for one in outputs]
             assert not ours or report(llm).preemptions > 0
     assert found[True] == found[False]
-
-
-@pytest.mark.parametrize("task", ["embed", "token_embed"])
-def test_embeddings_are_those_of_whole_prompts(tiny_llama, task):
-    found = {}
-    for ours, tokens in ((False, 8192), (True, CHUNK)):
-        pooling = {"runner": "pooling", "pooler_config": PoolerConfig(task=task)}
-        pooling |= {"convert": "embed", "max_num_batched_tokens": tokens}
-        with engine(ours=ours, model=tiny_llama, enable_prefix_caching=False, **pooling) as llm:
-            outputs = llm.encode([" ".join(WORDS * n) for n in (2, 8, 20)], pooling_task=task)
-            found[ours] = [one.outputs.data for one in outputs]
-    for part, one in zip(found[True], found[False], strict=True):
-        torch.testing.assert_close(part, one)

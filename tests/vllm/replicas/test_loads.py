@@ -6,13 +6,14 @@ from random import Random
 
 import pytest
 from vllm.config import KVTransferConfig
+from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.outputs import KVConnectorOutput
-from vllm.v1.request import RequestStatus
+from vllm.v1.request import Request, RequestStatus
 
 from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.connector import IdleConnector
-from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits
+from tests.vllm.harness import Rig, batching, engine_config, limits
 
 PROMPT, OUTPUT, KV_BLOCKS = 257, 400, 1_250
 LOAD_STEPS = 3
@@ -32,7 +33,7 @@ class Loading(Rig):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._since = {}
-        self.steps = self.most_loads = self.preemptions = 0
+        self.steps = self.preemptions = 0
         preempt = self.scheduler._preempt_request
 
         def counted(*args, **kwargs):
@@ -43,25 +44,7 @@ class Loading(Rig):
 
     def step(self):
         self.steps += 1
-        self._whoever_holds_memory_is_known()
-        scheduled = super().step()
-        self.most_loads = max(self.most_loads, len(self._loads()))
-        return scheduled
-
-    def _whoever_holds_memory_is_known(self):
-        """Requests that hold KV memory and do not run are loads, which start before all others."""
-        reader = getattr(self.scheduler, "_reader", None)
-        if reader is None:
-            return
-        known = self.scheduler.requests
-        others = [
-            one
-            for one in reader.others(self.scheduler.running)
-            if not known[one].is_finished()  # its load goes on, into blocks that nobody else has
-        ]
-        loads, ready = reader._loading(others)
-        assert {r.request_id for r in loads} == set(others)
-        assert len(loads) - ready == len(self._loads() - self.received)
+        return super().step()
 
     @property
     def received(self):
@@ -140,23 +123,6 @@ def test_loaded_requests_end_no_later_than_under_vllm(tiny_llama, policy, role):
         assert ours.steps <= 1.02 * theirs.steps
 
 
-def test_loads_are_begun_as_far_as_memory_goes_to_their_end(tiny_llama, role):
-    ours, theirs = all_done(rig_of(tiny_llama, "SLA", role)), vllms(tiny_llama, role)
-    assert theirs.most_loads * (PROMPT - 1) > 0.9 * KV_BLOCKS * BLOCK
-    assert ours.most_loads < 0.8 * theirs.most_loads
-
-
-def test_a_loaded_request_starts_where_nobody_else_may(tiny_llama):
-    """Memory is full at the end of those that run and load: the loaded ones start all the same."""
-    rig = rig_of(tiny_llama, "SLA", "kv_consumer")
-    rig.add_all(100, PROMPT, OUTPUT)
-    rig.step()
-    begun = len(rig._loads())
-    rig.go_on(2 * LOAD_STEPS)
-    assert 0 < begun < 100
-    assert len(rig.scheduler.running) >= begun
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nothing_is_lost_where_loads_are_aborted_and_prompts_come_between(tiny_llama, policy, role):
     rng, rig, aborted = Random(7), rig_of(tiny_llama, policy, role), set()
@@ -172,44 +138,6 @@ def test_nothing_is_lost_where_loads_are_aborted_and_prompts_come_between(tiny_l
     assert all(rig.is_whole(name, asked[name]) for name in asked.keys() - aborted)
 
 
-@pytest.mark.parametrize("policy", ["no SLA", "SLA", "classes"])
-def test_loads_that_take_long_are_within_the_cap(tiny_llama, policy, monkeypatch):
-    """B_min is 1: it starts one where nothing runs, and not another one in each step."""
-    monkeypatch.setattr(f"{__name__}.LOAD_STEPS", 30)
-    rig = rig_of(tiny_llama, policy, "kv_consumer", max_running={"max": 2})
-    rig.add_all(40, PROMPT, 20)
-    while rig.scheduler.has_unfinished_requests():
-        rig.step()
-        assert len(rig.scheduler.running) + len(rig._loads()) <= 2
-    assert rig.preemptions == 0
-
-
-def test_a_request_that_vllm_computes_after_all_has_one_slot(tiny_llama, monkeypatch):
-    """vLLM drops a load that brings no more than what ends inside a block of its own cache."""
-    monkeypatch.setattr(Remote, "get_num_new_matched_tokens", lambda *_: (3, True))
-    rig = rig_of(tiny_llama, "SLA", "kv_both", max_running={"max": 3})
-    scheduler = rig.scheduler
-    hit = scheduler._get_local_prefix_cache_hit
-    monkeypatch.setattr(
-        scheduler,
-        "_get_local_prefix_cache_hit",
-        lambda r, *most: ((found := hit(r, *most))[0], 5, *found[2:]),
-    )
-    rig.add_all(12, PROMPT, 20)
-    scheduler.schedule()
-    assert len(scheduler.running) == 3
-
-
-def test_static_limits_without_a_controller_leave_loads_alone(tiny_llama):
-    begun = []
-    for policy in ("static", None):
-        rig = rig_of(tiny_llama, policy, "kv_consumer", leased=False, max_num_seqs=8)
-        rig.add_all(40, PROMPT, 20)
-        rig.step()
-        begun.append(len(rig._loads()))
-    assert begun == [40, 40]
-
-
 @cache
 def vllms(tiny_llama, role):
     return all_done(rig_of(tiny_llama, None, role))
@@ -222,9 +150,32 @@ def all_done(rig):
     return rig
 
 
-def test_what_is_loaded_is_written_to_memory(tiny_llama, role):
-    rig = rig_of(tiny_llama, "SLA", role)
-    for k in range(4):
-        rig.add(f"r{k}", prompt=PROMPT, output=10)
-    rig.run()
-    assert rig.exchange().written_tokens == 4 * (PROMPT + 9)
+class ByRequest(Remote):
+    """It sends the prompts of those that ask for it, as NIXL does."""
+
+    loads_by_request = True
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        if not (request.kv_transfer_params or {}).get("do_remote_prefill"):
+            return 0, False
+        return super().get_num_new_matched_tokens(request, num_computed_tokens)
+
+
+def test_loads_begin_before_prompts_that_are_computed_here(tiny_llama):
+    transfer = KVTransferConfig(
+        kv_connector="ByRequest", kv_role="kv_both", kv_connector_module_path=__name__
+    )
+    sla = {"policy": "adaptive", "sla": {"itl_ms": 50, "ttft_ms": 2000}}
+    rig = Rig.led(tiny_llama, sla, kv_transfer_config=transfer, step_s=0.04)
+    rig.add_all(20, prompt=20, output=400)
+    rig.go_on(60)
+    for index in range(3):
+        rig.add(f"long{index}", prompt=1000, output=4)
+    rig.step()
+    extra = {"kv_transfer_params": {"do_remote_prefill": True}}
+    params = SamplingParams(max_tokens=4, extra_args=extra)
+    load = Request("load", [1] * 300, params, None, arrival_time=rig.now_s)
+    rig.scheduler.add_request(load)
+    rig.step()
+    assert rig.scheduler.requests["long2"].num_computed_tokens == 0
+    assert load.status == RequestStatus.WAITING_FOR_REMOTE_KVS

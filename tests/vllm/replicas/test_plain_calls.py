@@ -10,18 +10,14 @@ from ray.llm._internal.serve.core.configs.openai_api_models import (
     CompletionResponse,
     ErrorResponse,
 )
-from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 from vllm.sampling_params import SamplingParams
-from vllm.v1.engine.exceptions import EngineDeadError
 
 from replicas.admission.answers import HEADERS
 from replicas.admission.drain import EngineView
 from replicas.admission.gate import current
 from replicas.server.plain_calls import AdmittingEngine
-from replicas.workarounds.plain_errors import RefusalError, answer_to
-from serve_app.ingress import AdmissionIngress
 from tests.vllm.replicas.stand_in import PROMPT, Engine, dead, gate_of, never
 
 WHOLE = CompletionResponse(model="m", choices=[], usage={"prompt_tokens": 3, "total_tokens": 3})
@@ -94,39 +90,3 @@ async def test_a_timeout_and_adead_engine_are_errors_too(admitting, behind, stre
     behind.outputs = dead
     (error,) = await call(admitting, stream=stream)
     assert error.error.model_extra[HEADERS]["x-brimful-reason"] == "engine_failed"
-
-
-async def test_an_error_after_the_first_item_ends_the_stream(admitting, behind) -> None:
-    async def outputs() -> AsyncIterator[str]:
-        yield "a"
-        raise EngineDeadError
-
-    behind.outputs = outputs
-    first, last = await call(admitting, stream=True)
-    assert '"text": "a"' in first
-    assert '"error"' in last
-
-
-async def test_without_a_gate_nothing_is_changed(admitting, behind) -> None:
-    admitting.gate = None
-    request = CompletionRequest(model="m", prompt="a", service_tier="flex")
-    assert [i async for i in VLLMEngine.completions(admitting, request, None)] == [WHOLE]
-
-
-@pytest.mark.parametrize("batched", [False, True])
-async def test_the_ingress_sends_the_headers_on(admitting, monkeypatch, batched):
-    admitting.gate.admission.waiting.learn(EngineView(free_slots=0, requests_per_s=0.001))
-
-    async def from_replica(_: Any, **__: Any) -> AsyncIterator[Any]:
-        for item in await call(admitting):
-            yield [item] if batched else item
-
-    monkeypatch.setattr(OpenAiIngress, "_get_response", from_replica)
-    ingress = object.__new__(AdmissionIngress)
-    ingress._auto = None
-    with pytest.raises(RefusalError) as refused:
-        await ingress._process_llm_request(None, call_method="completions", raw_request=None)
-    answer = answer_to(refused.value, None)
-    assert answer.status_code == 429
-    assert answer.headers["retry-after"]
-    assert json.loads(answer.body)["error"]["type"] == "rate_limit_error"

@@ -35,21 +35,6 @@ def split(command: str) -> tuple[dict[str, str], list[str]]:
 
 
 @pytest.mark.timeout(300)
-def test_the_offline_example_prints_the_cap_over_the_run(tiny_llama):
-    environment, command = split(documented("offline.py"))
-    done = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    table = done.stdout[done.stdout.index(" time  cap") :].splitlines()
-    rows = [line.split() for line in table[1:] if re.match(r" +\d+s ", line)]
-    assert len(rows) >= 2
-    assert all(1 <= int(row[1]) <= 512 for row in rows)
-    assert rows[-1][2] in {"memory", "bound", "sla"}
-    assert any(re.fullmatch(r"64 requests, 4096 tokens, \d+ tokens/s", line) for line in table)
-
-
-@pytest.mark.timeout(300)
 def test_the_documented_server_answers_with_our_scheduler(tiny_llama):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

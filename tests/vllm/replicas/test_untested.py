@@ -8,7 +8,6 @@ import re
 import pytest
 import vllm
 
-import replicas.engine.scheduler as ours
 import replicas.scheduler
 from controller.records import EngineReport, from_wire, to_wire
 from controller.switch import Switch
@@ -55,17 +54,6 @@ def test_where_all_is_there_it_advises_and_says_so_once(tiny_llama, caplog):
 
 
 @pytest.mark.usefixtures("untested")
-def test_a_switch_of_before_its_start_does_not_count_and_a_later_one_does(tiny_llama):
-    rig = Rig.led(tiny_llama)
-    before = Switch(int(rig.now_s * 1000) - 1, enforce=True)
-    assert rig.exchange(limits(2, switches=(before,))).enforced is False
-    assert rig.exchange(limits(2, switches=(Switch(int(LATER), enforce=True),))).enforced is True
-    rig.add_all(9, prompt=20, output=9)
-    rig.step()
-    assert (cap_of(rig), len(rig.scheduler.running)) == (2, 2)
-
-
-@pytest.mark.usefixtures("untested")
 def test_where_something_is_not_there_vllm_runs_alone_and_it_is_named(
     tiny_llama, monkeypatch, caplog
 ):
@@ -74,11 +62,6 @@ def test_where_something_is_not_there_vllm_runs_alone_and_it_is_named(
         made = importlib.reload(replicas.scheduler).DynamicBatchScheduler
     assert made.__name__ == "Bystander"
     assert "were not found: vllm.v1.request:Request.no_more (gone)" in caplog.text
-
-
-def test_here_it_is_the_scheduler_that_controls():
-    assert installed_doubt() is None
-    assert replicas.scheduler.DynamicBatchScheduler is ours.DynamicBatchScheduler
 
 
 @pytest.mark.parametrize("in_flight", [1, 2])

@@ -58,30 +58,6 @@ MORE: dict[str, dict[str, object]] = {  # what transformers has no default for
     "glm4_moe": {"head_dim": 128},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 4},
 }
-# No published shape: a small one of Granite 4's kind, Mamba 2 with attention every tenth layer.
-MAMBA2 = {
-    "architectures": ["GraniteMoeHybridForCausalLM"],
-    "model_type": "granitemoehybrid",
-    "hidden_size": 1536,
-    "intermediate_size": 512,
-    "shared_intermediate_size": 1024,
-    "num_hidden_layers": 40,
-    "layer_types": ["attention" if n % 10 == 5 else "mamba" for n in range(40)],
-    "num_attention_heads": 12,
-    "num_key_value_heads": 4,
-    "mamba_n_heads": 48,
-    "mamba_d_head": 64,
-    "mamba_d_state": 128,
-    "mamba_n_groups": 1,
-    "mamba_d_conv": 4,
-    "mamba_expand": 2,
-    "num_local_experts": 64,
-    "num_experts_per_tok": 6,
-    "vocab_size": 100352,
-    "max_position_embeddings": 131072,
-    "tie_word_embeddings": True,
-    "torch_dtype": "bfloat16",
-}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -150,18 +126,6 @@ def test_parameters_are_vllms(pair: tuple[str, MetaModel]) -> None:
     name, theirs = pair
     shape = load_model(name)
     assert shape.params - shape.extra_params == pytest.approx(theirs.parameters, rel=EXACT)
-
-
-def test_states_of_mamba_2_are_vllms() -> None:
-    theirs = meta_model(MAMBA2, max_num_batched_tokens=4096, max_model_len=8192)
-    ssm = theirs.config.cache_config.mamba_ssm_cache_dtype
-    shape = read_shape(Fields({**MAMBA2, "mamba_ssm_dtype": ssm}, "granite"), "granite")
-    layout = kv_layout(shape, block_size=theirs.config.cache_config.block_size)
-    tokens, _ = theirs.capacity(MEMORY)
-    in_flight = theirs.config.max_in_flight_tokens
-    assert shape.params == pytest.approx(theirs.parameters, rel=EXACT)
-    assert MEMORY // layout.block_bytes == pytest.approx(theirs.kv(MEMORY).num_blocks, rel=EXACT)
-    assert layout.capacity_tokens(MEMORY, 8192, in_flight) == pytest.approx(tokens, rel=EXACT)
 
 
 def test_a_quantized_cache_is_vllms() -> None:
