@@ -9,10 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.checks.beside import relation_notes, relation_problems
-from serve_app.checks.clocks import Longest
+from serve_app.checks.beside import relation_problems
+from serve_app.checks.clocks import Longest, route_clocks
 from serve_app.checks.command import check_file
-from serve_app.checks.objects import object_problems
 from serve_app.config import BLOCKS
 from tests.property.strategies import examples
 from tests.serve_configs import APP, DIRECT, ENTRY, HERE, put
@@ -133,5 +132,4 @@ def test_any_value_anywhere_beside_a_rayservice_is_answered(place, value):
     mappings = [one for one in objects if isinstance(one, dict)]
     for one in mappings:
         list(relation_problems(one, mappings))
-        list(relation_notes(one, mappings, Longest(9999, 50.0)))
-        object_problems(one)
+        list(route_clocks(one, mappings, Longest(9999, 50.0)))
