@@ -1,11 +1,12 @@
-"""Build an application's deployments without a cluster, and check what is laid over them."""
+"""Build a model's deployment without a cluster, and check what is laid over it."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import ray
 from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
@@ -13,64 +14,53 @@ from ray.llm._internal.serve.core.server.builder import build_llm_deployment
 from ray.serve import Deployment
 
 from controller.errors import ConfigError
-from controller.validation import join, nearest, shown
+from controller.validation import join
 from replicas.door.settings import Security
-from replicas.engine.executor import accelerator_kind
-from replicas.engine.settings import live_security
-from serve_app.build import ingress_class, needs_llm_router
-from serve_app.checks.deployment import REPLICA, replica_problems
+from serve_app.autoscaling_block import AUTOSCALING_POLICY, names_function
 from serve_app.checks.live import live_problems
-from serve_app.checks.values import line
+from serve_app.checks.values import REPLICA, replica_problems
+from serve_app.checks.vllm_config import silent
 
-ROUTER = "LLMRouter"
 MOST_DEVICES = 4096  # of an engine: Ray makes a bundle for each, and a slip of the keyboard is many
 
 
 @dataclass(frozen=True)
 class Model:
-    """An entry of ``llm_configs``, and what it comes to.
-
-    Args:
-        entry: as it was written, less the keys that nobody knows.
-        config: as Ray Serve LLM takes it.
-    """
+    """An entry of ``llm_configs`` as it was written, and what it comes to."""
 
     entry: dict[str, Any]
-    config: LLMConfig
     deployment: Deployment
+
+    @property
+    def drain_s(self) -> float:
+        """How long a replica that is to end lets its streams go on."""
+        return float(self.deployment._deployment_config.graceful_shutdown_timeout_s)
 
 
 @dataclass(frozen=True)
 class Built:
-    """An application's deployments.
+    """An application's models.
 
     Args:
-        entries: those that can be read at all.
+        entries: those that can be read at all, by their places in the arguments.
         models: by the names of their deployments.
-        others: names of the deployments that are no models: an ingress, a router.
-        whole: no entry is missing in ``models``.
-        places: of each entry, in the arguments.
     """
 
-    entries: list[dict[str, Any]] = field(default_factory=list)
+    entries: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     models: Mapping[str, Model] = field(default_factory=dict)
-    others: tuple[str, ...] = ()
     security: Security = field(default_factory=Security)
-    whole: bool = False
-    places: tuple[str, ...] = ()
+
+
+Placed = tuple[str, Built]  # with the application's place
 
 
 @contextmanager
 def no_cluster() -> Iterator[None]:
     """Ray Serve LLM asks for the driver's runtime environment, by which Ray would start."""
-    theirs, lowest = ray.get_runtime_context, logging.root.manager.disable
-    ray.get_runtime_context = lambda: SimpleNamespace(runtime_env={})
-    logging.disable(logging.INFO)  # Ray writes down all options
-    try:
+    here = SimpleNamespace(runtime_env={})
+    # Ray writes down all options.
+    with patch.object(ray, "get_runtime_context", lambda: here), silent(logging.INFO):
         yield
-    finally:
-        ray.get_runtime_context = theirs
-        logging.disable(lowest)
 
 
 def build_model(
@@ -98,96 +88,35 @@ def build_model(
     with no_cluster():
         # A copy: Ray writes into the nested blocks of what it is given.
         made = build_llm_deployment(config.model_copy(deep=True), name_prefix=name_prefix)
-        deployment = made._bound_deployment
-    return Model(entry, config, deployment)
+        return Model(entry, made._bound_deployment)
 
 
-def other_deployments(args: Mapping[str, Any], models: list[Model], *, direct: bool) -> list[str]:
-    """The deployments of an application of ours that are no models.
-
-    Args:
-        direct: whether its replicas answer HTTP themselves.
-    """
-    if direct:
-        return [ROUTER] if any(needs_llm_router(model.config) for model in models) else []
-    named = args.get("ingress_deployment_config")
-    if isinstance(named, dict) and isinstance(named.get("name"), str):
-        return [named["name"]]
-    return [ingress_class(args.get("ingress_cls_config")).__name__]
-
-
-def card_problems(model: Model, bundles: Any, where: str) -> list[str]:
-    """Bundles that vLLM refuses for the workers of an engine, as it looks for one card in each.
+def override_problems(
+    overrides: Iterable[tuple[int, Mapping[str, Any]]], built: Built, where: str
+) -> list[str]:
+    """What the replicas would refuse of an application's ``deployments``, and an override by which
+    a model would scale without a policy that somebody has named.
 
     Args:
-        bundles: the placement group of a replica; its first holds the replica's actor, too.
-        where: the place to name.
-    """
-    if accelerator_kind(model.entry) != "gpu" or not isinstance(bundles, list):
-        return []
-    cards = [bundle.get("GPU", 0) for bundle in bundles if isinstance(bundle, dict)]
-    if any(count > 1 for count in cards):
-        return [
-            f"{where}: a bundle of a replica's placement group comes to {max(cards):g} GPUs, and"
-            " vLLM takes one of each bundle; the first bundle is also given what ray_actor_options"
-            " asks for: leave num_gpus out there, and list a bundle for each GPU"
-        ]
-    needed = model.config.get_engine_config().num_devices
-    if (there := sum(count > 0 for count in cards)) < needed:
-        return [
-            f"{where}: {there} bundles with a GPU, and tensor_parallel_size times"
-            f" pipeline_parallel_size is {needed}: vLLM needs one for each worker"
-        ]
-    return []
-
-
-def override_problems(overrides: list[Any], built: Built, where: str) -> list[str]:
-    """What Serve, or the replicas, would refuse of an application's ``deployments``.
-
-    Args:
-        where: their place.
+        overrides: each with its index.
+        where: the application's place.
     """
     found = []
-    known = (*built.models, *built.others)
-    for index, override in enumerate(overrides):
-        place = join(where, [index])
-        name = override.get("name") if isinstance(override, dict) else None
-        if not isinstance(name, str):
+    for index, one in overrides:
+        model = built.models.get(str(one.get("name")))
+        if model is None:
             continue
-        if name in built.models:
-            found += _of_model(override, built.models[name], built.security, place)
-        elif name not in known and built.whole:
-            message = f"no deployment of this application; {nearest(name, known)}"
-            found.append(line(f"{place}.name", name, message))
-        elif name in built.others and override.get("user_config") is not None:
-            found += _of_ingress(override["user_config"], name, built.security, place)
+        place = join(where, ["deployments", index])
+        found += live_problems(one.get("user_config"), model.entry, built.security, place, one)
+        theirs = {key: getattr(model.deployment._replica_config, key) for key in REPLICA}
+        found += replica_problems({**theirs, **{k: one[k] for k in REPLICA if k in one}}, place)
+        block = one.get("autoscaling_config")
+        if isinstance(block, dict) and not names_function(block.get("policy")):
+            found.append(
+                f"{place}.autoscaling_config: takes the place of the entry's whole block and names"
+                " no policy; Ray Serve goes by its own then, for a target of 2 ongoing requests."
+                " Put these keys into the entry's deployment_config, or add policy:"
+                f" {{policy_function: '{AUTOSCALING_POLICY}', policy_kwargs: {{...}}}} with every"
+                " key of scaling"
+            )
     return found
-
-
-def _of_model(override: dict[str, Any], model: Model, security: Security, where: str) -> list[str]:
-    found = live_problems(override.get("user_config"), model.entry, security, where, override)
-    given = {key: override[key] for key in REPLICA if key in override}
-    if not given:
-        return found
-    theirs = model.deployment._replica_config
-    merged = {**{key: getattr(theirs, key) for key in REPLICA}, **given}
-    problems = replica_problems(merged, where)
-    return found + (problems or card_problems(model, merged["placement_group_bundles"], where))
-
-
-def _of_ingress(user_config: Any, name: str, security: Security, where: str) -> list[str]:
-    if name == ROUTER:
-        return [f"{where}.user_config: {name} has none; name the model's deployment"]
-    blocks = [key for key in user_config if key != "security"] if _is_map(user_config) else []
-    if blocks or not _is_map(user_config):
-        got = blocks[0] if blocks else shown(user_config)
-        return [f"{where}.user_config: {got!r} is not allowed: an ingress takes security alone"]
-    try:
-        live_security(user_config, security)
-    except ConfigError as error:
-        return [f"{where}.{problem}" for problem in error.problems]
-    return []
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, dict)

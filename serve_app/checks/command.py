@@ -4,11 +4,9 @@ import argparse
 import json
 import os
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from controller.errors import ConfigError
 from replicas.server.startup import gc_paused
@@ -65,11 +63,19 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: with every problem of every file; not with ``--json``.
     """
-    crd = _crd(args.crd) if args.crd else None
+    crd = None
+    if args.crd:
+        from serve_app.checks.crd import read_crd
+
+        crd = read_crd(args.crd)
     target = Target(env=dict(os.environ), local_paths=not args.no_paths, crd=crd)
     early = {path: quick_file(path) for path in args.files}
     if args.quick:
-        return _report_quick(early)
+        found = [f"{path}: {one}" for path in early for one in early[path].problems]
+        if found:
+            raise ConfigError(found)
+        print("ok so far: what Ray Serve and vLLM take was not checked")
+        return 0
     if args.json:
         checked = _checked(args.files, target)
         ok = not any(findings.problems for _, findings in checked)
@@ -116,20 +122,6 @@ def _checked(files: Sequence[Path], target: Target) -> list[tuple[Path, Findings
         return [(path, check_file(path, target)) for path in files]
 
 
-def _crd(path: Path) -> Mapping[str, Any]:
-    from serve_app.checks.crd import read_crd
-
-    return read_crd(path)
-
-
-def _report_quick(early: Mapping[Path, Findings]) -> int:
-    problems = [f"{path}: {one}" for path, found in early.items() for one in found.problems]
-    if problems:
-        raise ConfigError(problems)
-    print("ok so far: what Ray Serve and vLLM take was not checked")
-    return 0
-
-
 def quick_file(path: Path) -> Findings:
     """What there is to say about one file without Ray and vLLM; never raises for what is in it."""
     findings = Findings()
@@ -141,21 +133,18 @@ def quick_file(path: Path) -> Findings:
 def check_file(path: Path, target: Target) -> Findings:
     """Everything there is to say about one file; never raises for what is in it."""
     findings = Findings()
-    with findings.collecting(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", FutureWarning)  # Ray says so where it will refuse later
+    with findings.collecting():
         documents = read_documents(path)
         import_models()
-        from serve_app.checks.manifest import check_documents, is_manifest
+        from serve_app.checks.manifest import check_documents
         from serve_app.checks.serve import check_serve
 
-        if any(is_manifest(document) for document in documents):
+        if any(isinstance(one, dict) and "kind" in one for one in documents):
             check_documents(documents, findings, target.crd)
         elif len(documents) > 1:
             findings.add([f"{len(documents)} YAML documents; Ray Serve reads the first one only"])
         else:
             check_serve(documents[0], "", target, findings)
-    told = (str(w.message) for w in caught if issubclass(w.category, FutureWarning))
-    findings.notes.extend(dict.fromkeys(told))
     return findings
 
 

@@ -5,7 +5,7 @@
 
 import gzip
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -19,7 +19,7 @@ from controller.data_file import text_of
 from controller.errors import ConfigError
 from controller.validation import join, unknown_key
 from controller.yaml_text import problem_of
-from serve_app.checks.values import line
+from serve_app.checks.findings import line
 
 KEPT = (
     *("type", "properties", "required", "items", "additionalProperties", "anyOf", "enum"),
@@ -27,15 +27,13 @@ KEPT = (
 )
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 WORDS = {"object": "a mapping", "array": "a list", "string": "a string (quote it)"}
-
-
 Schema = dict[str, Any]
 
 
 @cache
-def _shipped() -> Draft202012Validator:
+def _shipped() -> Schema:
     packed = resources.files("serve_app.checks").joinpath("rayservice.json.gz").read_bytes()
-    return Draft202012Validator(schema_of(json.loads(gzip.decompress(packed))))
+    return schema_of(json.loads(gzip.decompress(packed)))
 
 
 def schema_of(crd: Schema) -> Schema:
@@ -50,31 +48,22 @@ def schema_of(crd: Schema) -> Schema:
 
 def _closed(part: Schema) -> Schema:
     kept = {name: value for name, value in part.items() if name in KEPT}
-    if "properties" in kept and "additionalProperties" not in kept and not part.get(PRESERVE):
-        kept["additionalProperties"] = False
-    if "required" in kept:  # what has a default may be left out: the API server puts it in first
-        properties = part.get("properties", {})
-        given = [n for n in kept.pop("required") if "default" not in properties.get(n, {})]
-        kept |= {"required": given} if given else {}
-    if part.get("nullable"):
-        kept["type"] = [kept["type"], "null"]
-    return _inside(kept, _closed)
-
-
-def _inside(part: Schema, change: Callable[[Schema], Schema]) -> Schema:
-    """A copy of a schema with ``change`` applied to every schema directly inside it."""
-    result = dict(part)
-    if "properties" in part:
-        result["properties"] = {k: change(v) for k, v in part["properties"].items()}
+    inner = part.get("properties", {})
+    if inner:
+        kept["properties"] = {key: _closed(value) for key, value in inner.items()}
+        if not part.get(PRESERVE):
+            kept.setdefault("additionalProperties", False)
+    # What has a default may be left out: the API server puts it in first.
+    kept["required"] = [n for n in part.get("required", ()) if "default" not in inner.get(n, {})]
     for name in ("items", "additionalProperties"):
         if isinstance(part.get(name), dict):
-            result[name] = change(part[name])
-    if "anyOf" in part:
-        result["anyOf"] = [change(choice) for choice in part["anyOf"]]
-    return result
+            kept[name] = _closed(part[name])
+    if part.get("nullable"):
+        kept["type"] = [kept["type"], "null"]
+    return kept
 
 
-def read_crd(path: Path) -> dict[str, Any]:
+def read_crd(path: Path) -> Schema:
     """The closed schema of a RayService from KubeRay's CustomResourceDefinition of it.
 
     Raises:
@@ -99,27 +88,19 @@ def read_crd(path: Path) -> dict[str, Any]:
     )
 
 
-def schema_problems(manifest: dict[str, Any], crd: Mapping[str, Any] | None = None) -> list[str]:
+def schema_problems(manifest: Schema, crd: Mapping[str, Any] | None = None) -> list[str]:
     """Unknown and missing keys and wrong types, down to the pod templates.
 
     Args:
         crd: what ``read_crd`` returned; None: the schema that is shipped.
     """
-    return problems_by(_shipped() if crd is None else Draft202012Validator(crd), manifest)
-
-
-def problems_by(validator: Draft202012Validator, manifest: Any) -> list[str]:
-    """A line for each thing that a closed schema has against ``manifest``."""
-    errors = sorted(validator.iter_errors(manifest), key=_place)
+    validator = Draft202012Validator(_shipped() if crd is None else crd)
+    errors = sorted(validator.iter_errors(manifest), key=lambda one: join("", one.absolute_path))
     return [problem for error in errors for problem in _lines(error)]
 
 
-def _place(error: ValidationError) -> str:
-    return join("", error.absolute_path)
-
-
 def _lines(error: ValidationError) -> list[str]:
-    place = _place(error)
+    place = join("", error.absolute_path)
     value: Any = error.instance
     schema: Any = error.schema
     if error.validator == "additionalProperties":
@@ -129,11 +110,8 @@ def _lines(error: ValidationError) -> list[str]:
         missing = [key for key in schema["required"] if key not in value]
         return [f"{join(place, [key])}: required key is missing" for key in missing]
     if error.validator == "type":
-        told = schema["type"]
-        wanted = told if isinstance(told, str) else next(one for one in told if one != "null")
+        wanted = schema["type"] if isinstance(schema["type"], str) else schema["type"][0]
         return [line(place, value, f"must be {WORDS.get(wanted, wanted)}")]
     if error.validator == "anyOf":
         return [line(place, value, "must be a number or a quantity such as 500m or 16Gi")]
-    if error.validator == "enum":
-        return [line(place, value, "must be " + " or ".join(map(repr, schema["enum"])))]
     return [f"{place}: {error.message}"]

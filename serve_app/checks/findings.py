@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.errors import ConfigError
+from controller.validation import shown
 from serve_app.environment import DIRECT_STREAMING
 
 BUILDER = "serve_app:build_app"
+CONSOLE = "serve_app.console:build"
+BATCHES = "serve_app.batches:build"
 # It stands under two names, and Ray takes a dot for the colon.
 OURS = (BUILDER, "serve_app.build:build_app")
-FORWARD_BODY = "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY"
 
 
 def builder_of(application: Mapping[str, Any]) -> str:
@@ -20,6 +22,12 @@ def builder_of(application: Mapping[str, Any]) -> str:
     if ":" not in path:
         path = ":".join(path.rsplit(".", 1))
     return BUILDER if path in OURS else path
+
+
+def line(where: str, value: Any, message: str) -> str:
+    """``place: value is not allowed: message``; without the value where it is a whole block."""
+    scalar = value is None or isinstance(value, str | int | float)
+    return f"{where}: {shown(value)} is not allowed: {message}" if scalar else f"{where}: {message}"
 
 
 @dataclass(frozen=True)

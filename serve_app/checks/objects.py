@@ -1,17 +1,10 @@
-"""Kubernetes' own objects beside a RayService: their schemas, and the pods that they stand for."""
+"""What stands at a place of plain data, and the pods that an object of Kubernetes' stands for."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
 
-from jsonschema import Draft202012Validator
-
 from controller.validation import join
-from serve_app.checks.crd import problems_by
-from serve_app.checks.values import line
 
 RAY_SERVICE = "RayService"
 CLUSTER = "spec.rayClusterConfig"
@@ -42,29 +35,6 @@ class Pods:
     of_ray: bool
 
 
-@cache
-def _schemas() -> dict[str, Any]:
-    text = resources.files("serve_app.checks").joinpath("kubernetes.json").read_text()
-    schemas: dict[str, Any] = json.loads(text)
-    return schemas
-
-
-def object_problems(document: Mapping[str, Any]) -> list[str] | None:
-    """What Kubernetes' schema has against an object; None: there is none here of its kind."""
-    schemas = _schemas()
-    version, name = document.get("apiVersion"), document.get("kind")
-    kind = f"{version} {name}"
-    if kind not in schemas["kinds"]:
-        served = [one.split()[0] for one in schemas["kinds"] if one.split()[1] == name]
-        group = str(version).rpartition("/")[0]
-        if any(group in (one.rpartition("/")[0], "extensions") for one in served):
-            return [line("apiVersion", version, f"must be {' or '.join(map(repr, served))}")]
-        return None
-    schema = {"$ref": f"#/$defs/{schemas['kinds'][kind]}", "$defs": schemas["$defs"]}
-    bare = {key: value for key, value in document.items() if key != "status"}
-    return problems_by(Draft202012Validator(schema), bare)
-
-
 def dig(value: Any, *keys: str) -> Any:
     """The value below ``keys``; None where the way ends."""
     for key in keys:
@@ -90,65 +60,36 @@ def named(value: Any) -> str:
     return str(dig(value, "metadata", "name") or "")
 
 
-def containers(pods: Pods) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every container of a pod with its place, those of its start among them."""
-    for key in ("initContainers", "containers"):
-        for index, one in listed(pods.spec, key):
-            yield join(pods.place, [key, index]), one
-
-
 def pods_of(document: Any) -> Iterator[Pods]:
     """What pods come of an object."""
     if dig(document, "kind") == RAY_SERVICE:
         yield from ray_pods(document)
     elif dig(document, "kind") == "Pod":
-        labels = mapping(document, "metadata", "labels")
-        yield Pods("spec", labels, mapping(document, "spec"), of_ray=False)
+        yield _pods({"template": document}, "", {})
     elif mapping(document, "spec", "template", "spec"):
-        yield _pods(document["spec"], "spec", {}, of_ray=False)
+        yield _pods(document["spec"], "spec", {})
 
 
 def ray_pods(service: Any) -> Iterator[Pods]:
     """The head's and each worker group's pods."""
     cluster = mapping(service, "spec", "rayClusterConfig")
     head = mapping(cluster, "headGroupSpec")
-    yield _pods(head, f"{CLUSTER}.headGroupSpec", {NODE_TYPE: "head", GROUP: "headgroup"}, True)
+    added: dict[str, Any] = {**OF_KUBERAY, NODE_TYPE: "head", GROUP: "headgroup"}
+    yield _pods(head, f"{CLUSTER}.headGroupSpec", added)
     for index, group in listed(cluster, "workerGroupSpecs"):
-        place = join(CLUSTER, ["workerGroupSpecs", index])
-        yield _pods(group, place, {NODE_TYPE: "worker", GROUP: group.get("groupName")}, True)
+        added = {**OF_KUBERAY, NODE_TYPE: "worker", GROUP: group.get("groupName")}
+        yield _pods(group, join(CLUSTER, ["workerGroupSpecs", index]), added)
 
 
-def _pods(group: Mapping[str, Any], place: str, added: dict[str, Any], of_ray: bool) -> Pods:
+def _pods(group: Mapping[str, Any], place: str, added: dict[str, Any]) -> Pods:
     template = mapping(group, "template")
-    kuberays = OF_KUBERAY if of_ray else {}
-    own = {**kuberays, **mapping(template, "metadata", "labels"), **mapping(group, "labels")}
-    labels = {**own, **added}
-    return Pods(f"{place}.template.spec", labels, mapping(template, "spec"), of_ray)
+    own = {**mapping(template, "metadata", "labels"), **mapping(group, "labels")}
+    labels = {**added, **own, **{key: added[key] for key in (NODE_TYPE, GROUP) if key in added}}
+    return Pods(f"{place}.template.spec", labels, mapping(template, "spec"), bool(added))
 
 
 def selects(selector: Any, pods: Pods) -> bool:
-    """Does a label selector choose them, as far as their labels are known here?"""
-    wanted = mapping(selector, "matchLabels")
-    if not all(_may_be(pods, key, [value]) for key, value in wanted.items()):
-        return False
-    for _, one in listed(selector, "matchExpressions"):
-        key, values = str(one.get("key")), one.get("values")
-        operator = one.get("operator")
-        values = values if isinstance(values, list) else []
-        if operator == "In" and not _may_be(pods, key, values):
-            return False
-        if operator == "Exists" and not (key in pods.labels or _unknown(pods, key)):
-            return False
-        if operator == "NotIn" and key in pods.labels and pods.labels[key] in values:
-            return False
-        if operator == "DoesNotExist" and key in pods.labels:
-            return False
-    return True
-
-
-def _may_be(pods: Pods, key: str, values: list[Any]) -> bool:
-    return pods.labels.get(key) in values or _unknown(pods, key)
-
-
-def _unknown(pods: Pods, key: str) -> bool:
-    return pods.of_ray and key in UNKNOWN_LABELS
+    """Does a label selector choose them? What is not known here, as of an expression, may."""
+    unknown = UNKNOWN_LABELS if pods.of_ray else ()
+    wanted = mapping(selector, "matchLabels").items()
+    return all(pods.labels.get(key) == value or key in unknown for key, value in wanted)

@@ -10,17 +10,17 @@ from controller.validation import join
 from replicas.door.settings import Security, parse_security
 from serve_app.checks.findings import BUILDER, Findings, builder_of
 from serve_app.config import SECURITY, classes_of, parse_scaling, ray_llm_config
-from serve_app.pd import entries_of, is_pd, pair_problems, whole_pair_problems
+from serve_app.pd import ROLES, entries_of, is_pd, pair_problems, pd_llm_config, whole_pair_problems
 from serve_app.routing.settings import parse_router
 from serve_app.source import parse_documents
 
-PARSERS: dict[str, Callable[[dict[str, Any], str], Any]] = {
-    "batching": lambda entry, at: parse_batching(entry.get("batching"), f"{at}.batching"),
-    "scaling": lambda entry, at: parse_scaling(entry.get("scaling"), f"{at}.scaling"),
-    "admission": lambda entry, at: parse_admission(entry.get("admission"), f"{at}.admission"),
-    "classes": classes_of,
-    "router": lambda entry, at: parse_router(entry.get("router"), f"{at}.router"),
-}
+PARSERS: tuple[Callable[[dict[str, Any], str], Any], ...] = (
+    lambda entry, at: parse_batching(entry.get("batching"), f"{at}.batching"),
+    lambda entry, at: parse_scaling(entry.get("scaling"), f"{at}.scaling"),
+    lambda entry, at: parse_admission(entry.get("admission"), f"{at}.admission"),
+    classes_of,
+    lambda entry, at: parse_router(entry.get("router"), f"{at}.router"),
+)
 MAPPINGS = ("model_loading_config", "engine_kwargs", "deployment_config", "runtime_env")
 SERVE = "spec.serveConfigV2"
 
@@ -30,31 +30,31 @@ def quick_check(documents: list[Any], findings: Findings) -> None:
     several = len(documents) > 1
     for number, document in enumerate(documents, 1):
         before = f"document {number}: " if several else ""
-        for config, where in _configs(document, findings):
-            for entry, place, security in _entries(config, where, findings):
-                own = Findings()
-                _check_entry(entry, place, security, own)
-                findings.add([before + problem for problem in own.problems])
+        for config, where in configs(document, findings):
+            own = Findings()
+            _check_applications(config, where, own)
+            findings.add([before + problem for problem in own.problems])
 
 
-def _configs(document: Any, findings: Findings) -> Iterator[tuple[Any, str]]:
+def configs(document: Any, findings: Findings) -> Iterator[tuple[Any, str]]:
+    """The Serve configuration in a document, with its place; none in other objects."""
     if not isinstance(document, dict):
         return
     if "kind" not in document:
         yield document, ""
         return
     spec = document.get("spec")
-    text = spec.get("serveConfigV2") if isinstance(spec, dict) else None
-    if document.get("kind") == "RayService" and isinstance(text, str):
+    text: Any = spec.get("serveConfigV2") if isinstance(spec, dict) else None
+    if document["kind"] == "RayService" and not isinstance(text, str):
+        findings.add([f"{SERVE}: required: a Serve configuration as a block of text (`|`)"])
+    elif document["kind"] == "RayService":
         try:
             yield parse_documents(text)[0], SERVE
         except ConfigError as error:
             findings.add([f"{SERVE}: {problem}" for problem in error.problems])
 
 
-def _entries(
-    config: Any, where: str, findings: Findings
-) -> Iterator[tuple[dict[str, Any], str, Security]]:
+def _check_applications(config: Any, where: str, findings: Findings) -> None:
     applications = config.get("applications") if isinstance(config, dict) else None
     for index, application in enumerate(applications if isinstance(applications, list) else []):
         args = application.get("args") if isinstance(application, dict) else None
@@ -68,15 +68,25 @@ def _entries(
             findings.add(pair_problems(args, place) or whole_pair_problems(args, place))
         for key, entry in entries_of(args):
             if isinstance(entry, dict):
-                yield entry, f"{place}.{key}", security
+                check_blocks(entry, key, f"{place}.{key}", security, findings)
 
 
-def _check_entry(entry: dict[str, Any], where: str, security: Security, found: Findings) -> None:
-    entry = {key: value for key, value in entry.items() if value is not None}
-    for parse in PARSERS.values():
+def check_blocks(
+    entry: dict[str, Any], key: str, where: str, security: Security, findings: Findings
+) -> dict[str, Any] | None:
+    """Report faults in the blocks of an entry; without one, the entry as Ray Serve LLM takes it.
+
+    Args:
+        key: where it stands in the application's arguments.
+    """
+    entry, found = {k: v for k, v in entry.items() if v is not None}, Findings()
+    for parse in PARSERS:
         with found.collecting():
             parse(entry, where)
-    whole = all(isinstance(entry.get(key, {}), dict) for key in MAPPINGS)
-    if not found.problems and whole:
+    if not found.problems and all(isinstance(entry.get(k, {}), dict) for k in MAPPINGS):
         with found.collecting():
-            ray_llm_config(entry, where, security)
+            if key in ROLES:
+                return pd_llm_config(entry, key, where, security)
+            return ray_llm_config(entry, where, security)
+    findings.add(found.problems)
+    return None

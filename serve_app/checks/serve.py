@@ -1,91 +1,62 @@
 """Check a Ray Serve configuration: Serve's own schema, then our applications down to our blocks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ray.serve.schema import (
-    ServeApplicationSchema,
-    ServeDeploySchema,
-    _route_prefix_format,
-)
+from ray.serve.schema import ServeDeploySchema, _route_prefix_format
 
-from controller.validation import join
-from serve_app.checks.args import check_args
-from serve_app.checks.batches import BATCHES, check_batches
-from serve_app.checks.built import Built, override_problems
+from controller.validation import join, shown
+from serve_app.batches.arguments import settings_of
+from serve_app.checks.built import Built, Placed, override_problems
 from serve_app.checks.clocks import serve_clocks
-from serve_app.checks.console import CONSOLE, check_console
-from serve_app.checks.deployment import deployment_problems, env_problems
-from serve_app.checks.findings import BUILDER, Findings, Target, builder_of
-from serve_app.checks.keys import unknown_keys, without
-from serve_app.checks.llm import describe
-from serve_app.checks.objects import listed
+from serve_app.checks.entries import check_args, describe
+from serve_app.checks.findings import (
+    BATCHES,
+    BUILDER,
+    CONSOLE,
+    Findings,
+    Target,
+    builder_of,
+)
+from serve_app.checks.objects import dig, listed, mapping
 from serve_app.checks.room import check_nodes
-from serve_app.checks.scaling import scaling_notes, scaling_problems
-from serve_app.checks.shapes import REFINEMENTS
-from serve_app.checks.theirs import BUILDERS, check_theirs
-from serve_app.checks.values import kind_of, line, value_problems
-from serve_app.pd import NAME_PREFIX, ROLES
-
-ASKED_BY_HTTP = (BUILDER, BATCHES, CONSOLE, *BUILDERS)
-Placed = tuple[str, list[Any], Built]
+from serve_app.checks.shapes import unknown_keys
+from serve_app.checks.values import (
+    call_problems,
+    deployment_problems,
+    env_problems,
+    value_problems,
+)
+from serve_app.config import SECURITY
+from serve_app.console.arguments import keys_of, says_who
+from serve_app.pd import ROLES, entries_of
 
 
 def check_serve(config: Any, where: str, target: Target, findings: Findings) -> list[Placed]:
     """Report everything wrong with ``config``: what ``serve deploy`` would be given.
 
     Returns:
-        For each application of ours its place, its ``deployments`` and what it comes to.
+        For each application its place and what it comes to.
     """
     if not isinstance(config, dict):
-        findings.add([f"{where or 'top level'}: must be a mapping, got {kind_of(config)}"])
+        findings.add([f"{where or 'top level'}: must be a mapping, got {shown(config)}"])
         return []
-    if "applications" not in config and "import_path" in config:
-        findings.add(
-            [
-                f"{join(where, ['applications'])}: required key is missing; Ray Serve no longer"
-                " takes a single application at the top level: put it into this list"
-            ]
-        )
-        return check_serve({"applications": [config]}, where, target, findings)
-    unknown = unknown_keys(config, ServeDeploySchema, REFINEMENTS)
-    findings.add([key.line(where) for key in unknown])
-    config = without(config, unknown)
-    stray = _stray_deployments(config, where)
-    findings.add(stray or value_problems(ServeDeploySchema, config, where))
-    own = {key: value for key, value in config.items() if key != "applications"}
-    findings.add(env_problems(own, where, local_paths=target.local_paths))
-    if config.get("applications") == []:
-        findings.notes.append("applications: none; deploying this removes all that run")
+    findings.add(unknown_keys(config, ServeDeploySchema, where))
+    findings.add(value_problems(ServeDeploySchema, config, where))
     applications = listed(config, "applications")
-    asked = any(builder_of(one) in ASKED_BY_HTTP for _, one in applications)
-    if asked and config.get("proxy_location") == "Disabled":
-        why = "without a proxy no request gets in; allowed: EveryNode, HeadOnly"
-        findings.add([line(join(where, ["proxy_location"]), "Disabled", why)])
+    findings.notes.extend(
+        ["applications: none; deploying this removes all that run"]
+        if config.get("applications") == []
+        else []
+    )
     placed: list[Placed] = []
     for index, application in applications:
         place, every = join(where, ["applications", index]), [one for _, one in applications]
         built = _check_application(dict(application), place, every, target, findings)
-        placed.append((place, _overrides(application), built))
+        placed.append((place, built))
     check_nodes(placed, target, findings)
     findings.notes.extend(serve_clocks(config, where, placed))
     return placed
-
-
-def _overrides(application: Mapping[str, Any]) -> list[Any]:
-    given = application.get("deployments")
-    return given if isinstance(given, list) else []
-
-
-def _stray_deployments(config: Any, where: str) -> list[str]:
-    """Ray's own schema stumbles on a deployment that is no mapping, and does not say where."""
-    return [
-        f"{join(where, ['applications', index, 'deployments', k])}: must be a mapping, got"
-        f" {kind_of(one)}"
-        for index, application in listed(config, "applications")
-        for k, one in enumerate(_overrides(application))
-        if not isinstance(one, dict)
-    ]
 
 
 def _check_application(
@@ -95,76 +66,93 @@ def _check_application(
     target: Target,
     findings: Findings,
 ) -> Built:
-    before = len(findings.problems)
+    before, local_paths = len(findings.problems), target.local_paths
     for index, deployment in listed(application, "deployments"):
-        place, local = join(where, ["deployments", index]), target.local_paths
-        findings.add(deployment_problems(dict(deployment), place, local_paths=local))
-    own = {key: value for key, value in application.items() if key != "deployments"}
-    findings.add(env_problems(own, where, local_paths=target.local_paths))
+        place = join(where, ["deployments", index])
+        findings.add(deployment_problems(dict(deployment), place, local_paths=local_paths))
+    findings.add(env_problems(application, where, local_paths=local_paths))
     route = application.get("route_prefix")
-    if isinstance(route, str):
-        findings.add(_route_problems(route, f"{where}.route_prefix"))
-    built = Built()
+    if isinstance(route, str):  # by Serve's own rule, which it has for running applications only
+        at = f"{where}.route_prefix"
+        findings.add(call_problems(lambda: _route_prefix_format(None, route), route, at))
+    built, builder = Built(), builder_of(application)
     about = f"{application.get('import_path')}, checked by Ray Serve's schema only"
-    builder = builder_of(application)
-    if builder in BUILDERS:
-        check_theirs(builder, application.get("args"), f"{where}.args", target, findings)
-        about = f"{builder}, Ray Serve LLM's own: without our control"
     if builder == BUILDER:
         built = check_args(application.get("args"), f"{where}.args", target, findings)
-        _check_overrides(application, built, where, findings)
+        findings.add(override_problems(listed(application, "deployments"), built, where))
     if builder == CONSOLE:
-        about = check_console(application, where, all_of_them, target, findings)
+        about = _check_console(application, where, all_of_them, findings)
     if builder == BATCHES:
-        about = check_batches(application, where, all_of_them, target, findings)
+        about = _check_batches(application, where, all_of_them, findings)
     if len(findings.problems) == before:
-        halves = (ROLES.get(key) for key in built.places)
-        each = zip(halves, built.entries, strict=True)
-        about = (
-            "; ".join((f"{half}: " if half else "") + describe(one) for half, one in each) or about
-        )
-        name, route = (_given(application, key) for key in ("name", "route_prefix"))
-        findings.summary.append(f"{name} at {route}: {about}")
+        each = [
+            (f"{ROLES[key]}: " if key in ROLES else "") + describe(entry)
+            for key, entry in built.entries.items()
+        ]
+        name, route = application.get("name", "default"), application.get("route_prefix", "/")
+        findings.summary.append(f"{name} at {route}: {'; '.join(each) or about}")
     return built
 
 
-def _check_overrides(
-    application: dict[str, Any], built: Built, where: str, findings: Findings
-) -> None:
-    overrides, place = _overrides(application), f"{where}.deployments"
-    findings.add(override_problems(overrides, built, place))
-    entries = built.entries
-    for key, entry in zip(built.places, entries, strict=True):
-        its = _of_role(overrides, key)
-        findings.add(scaling_problems(its, [entry], place))
-        findings.notes.extend(scaling_notes(entry, its, f"{where}.args.{key}", place))
-    if application.get("autoscaling_policy") is not None and entries:
-        findings.notes.append(
-            f"{where}.autoscaling_policy: decides in the place of each model's; scaling has no"
-            " effect"
+def _check_console(
+    application: Mapping[str, Any], where: str, others: Sequence[Any], findings: Findings
+) -> str:
+    """Report what is wrong with the console's arguments: a fleet that asks for keys is not shown to
+    everybody, unless that is said.
+
+    Args:
+        others: the applications of the same file.
+
+    Returns:
+        What it is, in a few words.
+    """
+    args, keys = application.get("args") or {}, None
+    with findings.collecting():
+        keys = keys_of(args, f"{where}.args")
+    asking = [one.get("name", "default") for one in others if dig(one, "args", SECURITY, "keys")]
+    if asking and not says_who(args):
+        findings.add(
+            [
+                f"{where}.args.{SECURITY}.keys: required key is missing: application {asking[0]!r}"
+                " asks for keys, and the console would show its models and load to whoever comes;"
+                " name the keys here too (null: everybody may see it)"
+            ]
         )
+    return f"the console, which shows the fleet to whoever {'has a key' if keys else 'reaches it'}"
 
 
-def _of_role(overrides: list[Any], key: str) -> list[Any]:
-    """The overrides, without those of the other half where prefill and decode are apart."""
-    if key not in ROLES:
-        return overrides
-    prefix = NAME_PREFIX[ROLES[key]]
-    # The others leave a gap: places are counted by it.
-    return [
-        one if isinstance(one, dict) and str(one.get("name")).startswith(prefix) else None
-        for one in overrides
-    ]
+def _check_batches(
+    application: Mapping[str, Any], where: str, others: Sequence[Any], findings: Findings
+) -> str:
+    """Report what is wrong with the arguments: the classes that it names have to be some, where
+    applications of the file have classes.
 
+    Args:
+        others: the applications of the same file.
 
-def _route_problems(route: str, where: str) -> list[str]:
-    """Serve's own rule for a route, which it applies to running applications only."""
-    try:
-        _route_prefix_format(None, route)
-    except ValueError as error:
-        return [line(where, route, str(error))]
-    return []
-
-
-def _given(application: dict[str, Any], key: str) -> Any:
-    return application.get(key, ServeApplicationSchema.model_fields[key].default)
+    Returns:
+        What it is, in a few words.
+    """
+    place, settings = f"{where}.args", None
+    with findings.collecting():
+        settings = settings_of(application.get("args") or {}, place)
+    if settings is None:
+        return "batches"
+    classes = set()
+    for entry in (entry for one in others for _, entry in entries_of(dig(one, "args"))):
+        for name, one in mapping(entry, "classes").items():
+            aliases = dig(one, "aliases")
+            classes |= {str(name), *map(str, aliases if isinstance(aliases, list) else ())}
+    allowed = f"allowed: {', '.join(sorted(classes))}"
+    if classes and settings.service_tier is None:
+        findings.add(
+            [
+                f"{place}.service_tier: required key is missing: without it requests of batches"
+                f" are of the default class, before which online ones have no precedence; {allowed}"
+            ]
+        )
+    for key in ("service_tier", "urgent_tier"):
+        tier = getattr(settings, key)
+        if classes and tier is not None and tier not in classes:
+            findings.add([f"{place}.{key}: {tier!r} is not allowed: no such class; {allowed}"])
+    return f"batches of requests for {settings.serves}, kept in {settings.folder}"

@@ -23,8 +23,7 @@ from serve_app.apply.cluster import Cluster, beside
 from serve_app.apply.command import read_config
 from serve_app.apply.names import is_model
 from serve_app.checks.command import import_models, quick_file, sound
-from serve_app.checks.console import CONSOLE
-from serve_app.checks.findings import BUILDER, Target, builder_of
+from serve_app.checks.findings import BUILDER, CONSOLE, Target, builder_of
 from serve_app.checks.vllm_config import sentence
 from serve_app.environment import is_cpu_build, variables
 from serve_app.launch.arguments import add_arguments, given_file

@@ -6,8 +6,7 @@ from typing import Any
 import yaml
 
 from controller.errors import ConfigError
-from serve_app.checks.console import CONSOLE
-from serve_app.checks.findings import BUILDER
+from serve_app.checks.findings import BUILDER, CONSOLE
 
 Data = dict[str, Any]
 LOOPBACK = "127.0.0.1"

@@ -7,9 +7,7 @@ from typing import Any
 
 from controller.errors import BrimfulError
 from serve_app.apply.cluster import Cluster
-from serve_app.checks.batches import BATCHES
-from serve_app.checks.console import CONSOLE
-from serve_app.checks.findings import BUILDER, builder_of
+from serve_app.checks.findings import BATCHES, BUILDER, CONSOLE, builder_of
 from serve_app.launch.joined import find
 from serve_app.launch.removal import end_unplaced, remove, wait_gone
 from serve_app.options import add_address

@@ -15,7 +15,14 @@ import pytest
 
 TESTS = ["tests/unit", "tests/property"]
 # They reach the controller through a whole configuration file, and take longer than all others.
-LEFT_OUT = ["test_check*", "test_k8s*", "test_imports*", "test_llm_config*", "test_traffic*"]
+LEFT_OUT = [
+    "test_check*",
+    "test_k8s*",
+    "test_manifest*",
+    "test_imports*",
+    "test_llm_config*",
+    "test_traffic*",
+]
 QUIET = [
     *("-q", "--no-header", "--tb=short", "-o", "addopts="),
     *("-p", "no:cacheprovider", "-p", "no:anyio", "-W", "ignore"),

@@ -12,7 +12,6 @@ from tests.unit.k8s.conftest import documents, the
 from tools.kubernetes import overlays
 
 CLUSTER, SERVICE = "//spec.rayClusterConfig", "RayService"
-HEAD = f"{CLUSTER}.headGroupSpec.template.spec"
 GROUP = f"{CLUSTER}.workerGroupSpecs.0"
 WORKER = f"{GROUP}.template.spec"
 UPGRADE = "//spec.upgradeStrategy"
@@ -72,46 +71,26 @@ CASES = [
     Case("cpu", f"{GROUP}.maxReplicas", to="maxReplica"),
     Case("emulated", f"{WORKER}.terminationGracePeriodSeconds", to="terminationGracePeriod"),
     Case("ha", f"{FAULTS}.redisAddress", to="redisAdress"),
-    Case("ha", "//spec.serviceName", to="serviceNames", kind="StatefulSet"),
-    Case("many-models", "//spec.minAvailable", to="minAvailible", **DISRUPTION),
+    Case("many-models", f"{WORKER}.nodeSelector", to="nodeSelectors"),
     Case("spot", f"{WORKER}.topologySpreadConstraints.0.whenUnsatisfiable", to="whenUnsatisfied"),
     Case("upgrade", f"{OPTIONS}.stepSizePercent", to="stepSizePercentage"),
+    Case("disaggregated", f"{GROUP}.minReplicas", to="minReplica"),
+    # Contradictions.
     Case("gateway", f"{RULE}.backendRefs.0.name", "brimful-serve-service",
         says=": 'brimful-serve-service' is not in this manifest; did you mean 'brimful-serve-svc'?",
         kind="HTTPRoute"),
-    Case("one-model", f"{HEAD}.priorityClassName", "brimful-haed",
-        says=": 'brimful-haed' is not in this manifest; did you mean 'brimful-head'?"),
-    Case("one-model", "//spec.podMetricsEndpoints.0.port", "metric",
-        "the pods have ports of the names client, dashboard, gcs, metrics, serve",
-        kind="PodMonitor"),
-    Case("disaggregated", f"{GROUP}.minReplicas", to="minReplica"),
-    # Contradictions.
-    Case("ha", f"{FAULTS}.redisAddress", "brimful-redis:6380",
-        "Service brimful-redis has port 6379"),
     Case("one-model", "//spec.maxUnavailable", 1,
         "no scale belongs to Ray's pods, so Kubernetes takes minAvailable, as a number, alone",
         **DISRUPTION),
     Case("one-model", "//spec.podSelector.matchLabels", {"app.kubernetes.io/name": "brimfull"},
         at="//spec.podSelector",
         says=": chooses no pod of this manifest (app.kubernetes.io/name=brimfull)", **POLICY),
-    Case("gateway", f"{RULE}.backendRefs.0.port", 80, "Service brimful-serve-svc has port 8000",
-        kind="HTTPRoute"),
-    Case("spot", f"{GROUP}.minReplicas", 3, at=GROUP,
-        says=".maxReplicas: 2 is not allowed: minReplicas is 3"),
-    # What `ray start` would refuse, and what parts pods from each other.
-    Case("one-model", "//apiVersion", "policy/v1beta1", "must be 'policy/v1'", **DISRUPTION),
-    Case("one-model", f"{GROUP}.rayStartParams", {"num-cpu": "4"},
-        says=": unknown key 'num-cpu'; did you mean 'num-cpus'?"),
-    Case("one-model", "//spec.policyTypes", ["Ingress", "Egress"], at="//spec.egress",
-        says=": lets nothing out: Ray's pods would find neither names nor the head", **POLICY),
     # A port for NIXL's handshake alone: KV comes by ports that UCX picks.
     Case("disaggregated", "//spec.ingress.0",
         {"from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "brimful"}}}],
          "ports": [{"port": 20000, "endPort": 20007}]}, at="//spec.ingress",
         says=": keeps headGroupSpec from headGroupSpec; a rule without ports has to let Ray's own"
         " pods in", **POLICY),
-    Case("ha", "//spec.ports.0.targetPort", "rediss", "the pods have ports of the names redis",
-        kind="Service"),
     Case("ha", "//spec.selector", {"app": "redis"},
         says=": chooses no pod of this manifest (app=redis)", kind="Service"),
 ]  # fmt: skip

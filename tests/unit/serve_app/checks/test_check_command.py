@@ -36,14 +36,10 @@ def test_the_command_prints_every_problem_and_exits_with_2(tmp_path, capsys):
         ("applications: [\n", "not valid YAML"),
         (having("scaling.drain", 1), f"{PLACE}.scaling: unknown key 'drain'"),
         (having("server_cls", "my:Server"), f"{PLACE}.server_cls: 'my:Server'"),
-        (having("runtime_env", {"env_vars": {"A": 1}}),
-         f"{PLACE}.runtime_env.env_vars.A: 1 is not allowed"),
-        (having("batching.max_running.max", 65),
-         f"{PLACE}.batching.max_running.max: 65 is above max_num_seqs=64"),
         (having("/args.security", {"extra_path": []}),
          f"{ARGS}.security: unknown key 'extra_path'"),
     ],
-    ids=["yaml", "key", "server", "variable", "bound", "security"],
+    ids=["yaml", "key", "server", "security"],
 )  # fmt: skip
 def test_what_needs_neither_ray_nor_vllm_is_said_before_they_are_imported(
     data, says, in_service: bool, tmp_path, service
@@ -59,57 +55,37 @@ def test_what_needs_neither_ray_nor_vllm_is_said_before_they_are_imported(
     assert problem in check_file(path, HERE).problems  # by the same line, which is told once
 
 
-@pytest.mark.parametrize(
-    ("argv", "heavy"),
-    [
-        (["check", "--quick", "FILE"], {"vllm", "torch", "ray", "transformers"}),
-        (["check", "--help"], {"vllm", "torch", "ray"}),
-    ],
-)
-def test_a_quick_check_and_help_import_nothing_heavy(tmp_path, argv, heavy) -> None:
+def test_a_quick_check_imports_nothing_heavy(tmp_path) -> None:
     path = tmp_path / "serve.yaml"
     path.write_text(yaml.safe_dump(config()))
-    argv = [str(path) if one == "FILE" else one for one in argv]
     code = (
         "import sys; from serve_app.cli import main\n"
-        f"try: assert main({argv!r}) == 0\n"
-        "except SystemExit: pass\n"
-        f"assert not {heavy!r} & sys.modules.keys()"
+        f"assert main(['check', '--quick', {str(path)!r}]) == 0\n"
+        "assert not {'vllm', 'torch', 'ray', 'transformers'} & sys.modules.keys()"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True)
-    assert done.stdout.startswith((b"ok so far", b"usage"))
+    assert done.stdout.startswith(b"ok so far")
 
 
 def test_for_scripts_all_that_was_found_is_one_json_object(tmp_path, monkeypatch, capsys):
     for name in DIRECT.env:
         monkeypatch.delenv(name, raising=False)
     sound, wrong, away = (str(tmp_path / f"{name}.yaml") for name in ("sound", "wrong", "away"))
-    Path(sound).write_text(yaml.safe_dump(having("deployment_config", {})))
+    Path(sound).write_text(yaml.safe_dump(config()))
     Path(wrong).write_text(yaml.safe_dump(having("scaling.drain", 1)))
     assert main(["check", "--json", "--no-paths", sound, wrong, away]) == 2
     told = json.loads(capsys.readouterr().out)
-    first = {
+    assert told["ok"] is False
+    first, *faulty = told["files"]
+    assert first | {"summary": None} == {
         "file": sound,
         "problems": [],
-        "notes": [f"{PLACE}.scaling: has no effect without deployment_config.autoscaling_config"],
-        "summary": [
-            "llm at /: model m, policy adaptive, 50 ms between tokens at p99, 2 to 64 running,"
-            " 1 replica"
-        ],
+        "notes": [],
+        "summary": None,
     }
-    faulty = [(wrong, [DRAIN]), (away, ["cannot be read: No such file or directory"])]
-    assert told == {
-        "ok": False,
-        "files": [
-            first,
-            *[
-                {"file": file, "problems": problems, "notes": [], "summary": []}
-                for file, problems in faulty
-            ],
-        ],
-    }
-    assert main(["check", "--json", "--no-paths", sound]) == 0
-    assert json.loads(capsys.readouterr().out) == {"ok": True, "files": [first]}
+    assert first["summary"][0].startswith("llm at /: model m, policy adaptive")
+    problems = [(one["file"], one["problems"]) for one in faulty]
+    assert problems == [(wrong, [DRAIN]), (away, ["cannot be read: No such file or directory"])]
 
 
 def test_the_shipped_configs_pass(tmp_path, monkeypatch, capsys):
