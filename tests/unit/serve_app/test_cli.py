@@ -100,8 +100,3 @@ def test_a_number_that_would_fail_later_is_refused_at_once(arguments, allowed, c
         cli.main(arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err.endswith(f"argument {allowed}\n")
-
-
-def test_an_address_that_is_none_is_named(capsys):
-    assert cli.main(["status", "--address", "nonsense"]) == 2
-    assert "nonsense" in capsys.readouterr().err

@@ -39,14 +39,6 @@ def test_each_half_has_its_server_class_its_role_and_its_group() -> None:
     assert decode["group"].endswith("-decode")
 
 
-def test_halves_that_are_alike_do_not_learn_from_each_other() -> None:
-    batching = {"sla": {"ttft_ms": 2000}}
-    alike = pd_entry(batching=batching)
-    prefill, decode = settings({"prefill_config": alike, "decode_config": alike})
-    assert prefill["batching"] == decode["batching"]
-    assert prefill["group"] != decode["group"]
-
-
 def test_a_prefill_engine_takes_the_time_to_first_token_and_no_time_between_tokens() -> None:
     prefill, decode = settings(pd_args())
     assert decode["batching"]["sla"]["itl_ms"] == 50
@@ -59,13 +51,6 @@ def test_classes_of_decode_hold_for_prefill_without_their_itl() -> None:
     prefill, decode = settings(put(pd_args(), ("decode_config", "classes"), classes))
     assert decode["classes"]["gold"]["itl_ms"] == 20
     assert prefill["classes"]["gold"] == {**decode["classes"]["gold"], "itl_ms": None}
-
-
-def test_a_block_of_its_own_is_taken_as_it_is() -> None:
-    own = {"policy": "static", "sla": {"ttft_ms": 300}}
-    prefill, _ = settings(put(pd_args(), ("prefill_config", "batching"), own))
-    assert prefill["batching"]["policy"] == "static"
-    assert prefill["batching"]["sla"]["ttft_ms"] == 300
 
 
 def test_kv_that_cannot_be_loaded_is_computed_by_the_decode_engine_unless_told_otherwise() -> None:

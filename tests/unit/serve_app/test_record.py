@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.data_file import read_json
-from controller.errors import BrimfulError, ConfigError
+from controller.errors import BrimfulError
 from replicas.engine.step_recorder import COLUMNS
 from replicas.profiles.profile_file import ProfileFile, load_profile
 from replicas.profiles.recorded import LEAST_STEPS
@@ -71,13 +71,6 @@ def test_two_do_not_record_one_replica_at_once():
     replica.is_anothers = True
     with pytest.raises(BrimfulError, match="is recorded already"):
         replica.record(4)
-
-
-def test_no_more_steps_are_recorded_than_a_file_may_hold(monkeypatch):
-    monkeypatch.setattr(record, "MOST_STEPS", 70)
-    replica = Replica(40)
-    assert {len(column) for column in replica.record(100).values()} == {70}
-    assert replica.now_s == 2.0
 
 
 def test_recording_ends_where_it_is_interrupted():
@@ -153,16 +146,3 @@ def test_the_file_has_the_steps_and_what_they_are_of(running, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "recording replica a1, the first of 2" in said
     assert "2 of 2 s, 200 steps" in said
-
-
-def test_a_folder_that_is_not_there_is_said_before_anything_is_recorded(running, tmp_path):
-    with pytest.raises(ConfigError, match=r"--out: .*nowhere is not allowed: an existing folder"):
-        record.run(arguments("--seconds", "2", "--out", str(tmp_path / "nowhere" / "x.json")))
-    assert running.calls == []
-
-
-@pytest.mark.parametrize("seconds", ["0", "1e9", "nan", "soon"])
-def test_how_long_it_may_last(seconds, capsys):
-    with pytest.raises(SystemExit):
-        arguments("--out", "x", "--seconds", seconds)
-    assert f"'{seconds}' is not allowed: seconds from 1 to 1000" in capsys.readouterr().err

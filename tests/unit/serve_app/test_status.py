@@ -21,7 +21,7 @@ from serve_app.snapshot import replicas_of, switched_off
 from serve_app.status import print_status, table_of, to_json, watch
 from serve_app.unready import unready_lines
 from tests.builders import batching, histogram_of, limits, report
-from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, SCALED, fleet, snapshot_of
+from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, fleet, snapshot_of
 
 HEARD = (report(itl=histogram_of([0.02])), batching())
 
@@ -38,17 +38,6 @@ def test_a_replica_is_one_row():
     assert row() == ["r1", "on", "bound", "256", "10", "5", "10%", "21.1", "-"]
     wide = "21.1 22.4 - - 0% - 2.0 5 0 0 2.5 -"
     assert row(wide=True)[8:] == wide.split()
-
-
-@pytest.mark.parametrize(
-    ("known", "shown"),
-    [
-        (limits(capacity_per_s=3.14), "3.1"),
-        (limits(capacity_per_s=0.0, sla_out_of_reach=True), "SLA out\nof reach"),
-    ],
-)
-def test_its_capacity_or_why_there_is_none(known, shown):
-    assert row(limits=known)[-1] == shown
 
 
 @pytest.mark.parametrize(
@@ -104,31 +93,6 @@ def test_in_80_columns_nothing_is_cut(capsys):
     assert "Controlisswitchedoff" in joined
 
 
-def test_all_columns_are_as_wide_as_they_are(capsys):
-    text = shown(capsys, fleet(), wide=True)
-    assert "…" not in text
-    assert LONG_REPLICA in text
-    assert "1234567" in text
-
-
-def test_stalls_are_said_where_there_were_some(capsys):
-    sla = batching(sla={"itl_ms": 30})
-    stalled = snapshot_of((report(itl=histogram_of([0.02] * 9000 + [200.0])), sla))
-    text = shown(capsys, stalled, wide=False)
-    assert max(map(len, text.splitlines())) <= 80
-    said = "r1: Since its engine started, 1 token came more than 20 times the SLA after the one"
-    assert f"{said} before; the longest gap was 223.9 s." in " ".join(text.split())
-    (known,) = to_json(stalled)["replicas"]
-    assert (known["stalls"], known["itl_longest_ms"]) == (1, pytest.approx(223_872, rel=1e-4))
-    smooth = snapshot_of((report(itl=histogram_of([0.02])), sla))
-    assert "longest gap" not in shown(capsys, smooth, wide=False)
-    assert [r.stalls for r in replicas_of(smooth)] == [0]
-
-
-def test_where_nobody_has_reported_that_is_said(capsys):
-    assert "No replica has reported yet." in shown(capsys, snapshot_of(), wide=False)
-
-
 def test_a_replica_whose_report_is_refused_is_named_with_the_reason(capsys):
     refused = {"group": "g", "replica": "r9", "reason": "unknown key 'x'", "refused_s_ago": 3.2}
     for exchanges in ((), (HEARD,)):
@@ -148,15 +112,6 @@ def test_a_replica_that_refuses_its_live_configuration_is_named_with_the_reason(
     text = " ".join(shown(capsys, known, wide=False).split())
     assert text.count(f"its user_config is refused, what held before holds on: {reason}") == 1
     assert [one["config_refused"] for one in to_json(known)["replicas"]].count(reason) == 1
-
-
-def test_what_autoscaling_decided_is_a_line_of_its_own(capsys):
-    for exchanges in ((), (HEARD,)):
-        known = snapshot_of(*exchanges, scaling=[SCALED])
-        text = shown(capsys, known, wide=False)
-        assert max(map(len, text.splitlines())) <= 80
-        assert SCALED.sentence() in " ".join(text.split())
-        assert to_json(known)["scaling"][0]["desired"] == 3
 
 
 def test_scripts_get_a_flat_object_per_replica():
@@ -217,12 +172,6 @@ def test_a_deployment_without_a_replica_is_told_with_what_it_waits_for():
     ]
 
 
-def test_a_healthy_deployment_is_not_told():
-    sound = application(DeploymentStatus.HEALTHY, "", {ReplicaState.RUNNING: 1})
-    sound.status = ApplicationStatus.RUNNING
-    assert unready_lines({"llm": sound}) == []
-
-
 def test_an_application_that_was_not_built_is_told_with_the_reason():
     failed = ApplicationStatusOverview(ApplicationStatus.DEPLOY_FAILED, "no\nmodule", 0.0, {})
     assert unready_lines({"llm": failed}) == ["llm: DEPLOY_FAILED: no module"]
@@ -236,12 +185,3 @@ def test_before_the_first_replica_the_error_says_what_is_waited_for(monkeypatch)
     monkeypatch.setattr(status, "read_snapshot", none_yet)
     with pytest.raises(BrimfulError, match="no batch controller here\nm of llm: UPDATING"):
         status.read()
-
-
-def test_beside_replicas_it_is_a_line_of_its_own(monkeypatch, capsys):
-    monkeypatch.setattr(status, "read_unready", lambda: ["m of llm: UPDATING"])
-    monkeypatch.setattr(status, "read_snapshot", snapshot_of)
-    known = status.read()
-    assert status.to_json(known)["unready"] == ["m of llm: UPDATING"]
-    status.print_status(known, wide=False)
-    assert "m of llm: UPDATING" in capsys.readouterr().out.splitlines()

@@ -20,24 +20,12 @@ def after(lines: int, per_s: float, took_s: int, every_s: int = 20) -> tuple[Pro
     return batch, float(took_s)
 
 
-def test_nothing_is_known_before_the_rate_is() -> None:
-    batch, now_s = after(5000, 0.0, 980)
-    assert batch.end_s(now_s, 0) is None
-    assert not batch.late(now_s, 0)
-
-
 def test_a_batch_is_late_where_the_rest_takes_longer_than_its_window() -> None:
     slow, now_s = after(3000, 0.1, 2000)  # 2,800 are left at 0.1/s, and 22,000 s
     assert slow.late(now_s, 200)
     assert abs((slow.end_s(now_s, 200) or 0.0) - 28_000) < 300
     fast, now_s = after(2000, 0.1, 2000)
     assert not fast.late(now_s, 200)
-
-
-def test_one_that_stands_still_is_late_and_has_no_end() -> None:
-    still, now_s = after(5, 0.0, 1000)
-    assert still.late(now_s, 0)
-    assert still.end_s(now_s, 0) == LONGEST_S
 
 
 def test_one_that_was_late_has_to_be_well_in_time_before_it_is_not() -> None:

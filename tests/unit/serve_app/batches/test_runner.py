@@ -6,7 +6,6 @@ import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,44 +127,6 @@ async def test_what_fails_again_is_an_error_line_with_its_reason(
     assert line["response"]["body"]["error"]["message"] == "why"
     assert told["status"] == "completed"
     assert told["request_counts"] == {"total": 2, "completed": 1, "failed": 1}
-
-
-async def test_answers_are_written_in_groups_off_the_loop_and_then_counted(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    groups: list[int] = []
-    go_on, add = threading.Event(), store.add_answers
-
-    def slow(rows: Any) -> None:
-        assert threading.current_thread() is not threading.main_thread()
-        groups.append(len(rows))
-        assert go_on.wait(10)
-        add(rows)
-
-    monkeypatch.setattr(store, "add_answers", slow)
-    batch_id = batch_of(store, *map(request, range(8)))
-    runner = Runner(store, echo)
-    running = asyncio.create_task(runner.run())
-    while len(runner._answered) < 7:  # noqa: ASYNC110 - the runner's work
-        await asyncio.sleep(0.01)
-    assert runner._answers.total() == 0  # nothing counts that a crash could lose
-    running.cancel()  # what has come is kept also by who is told to end
-    go_on.set()
-    await asyncio.gather(running, return_exceptions=True)
-    assert groups == [1, 7]
-    assert store.answered(batch_id) == set(range(1, 9))
-
-
-async def test_each_answer_is_written_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    add, written = store.add_answers, []
-
-    def added(rows: Any) -> None:
-        written.extend(rows)
-        add(rows)
-
-    monkeypatch.setattr(store, "add_answers", added)
-    await ended(store, batch_of(store, *map(request, range(40))), echo)
-    assert len(written) == 40
 
 
 async def test_answers_that_a_full_disk_did_not_take_are_got_again(
@@ -373,41 +334,6 @@ async def test_how_batches_fare_is_told(store: Store) -> None:
     await running
 
 
-async def test_the_end_of_the_oldest_batch_is_told_though_it_broke_off(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
-    seen: list[Figures] = []
-    opened, fails = store.open_file, [OSError("away")]
-
-    def open_file(file_id: str) -> Any:
-        if file_id == inputs[0] and opens[file_id] and fails:  # once its lines were counted
-            raise fails.pop()
-        opens[file_id] += 1
-        return opened(file_id)
-
-    async def held(endpoint: str, body: Mapping[str, Any]) -> Answer:
-        await going.wait()
-        return Answer(200, {})
-
-    going = asyncio.Event()
-    names = [batch_of(store, request(0), window_s=window_s) for window_s in (500, 90_000)]
-    batches = [store.batch(name) for name in names]
-    inputs = [str(batch["input_file_id"]) for batch in batches if batch]
-    opens = dict.fromkeys(inputs, 0)
-    now_s = float((batches[0] or {})["created_at"])
-    store.move(names[1], "validating", created_at=now_s + 100)
-    monkeypatch.setattr(store, "open_file", open_file)
-    runner = Runner(store, held, publish=seen.append, clock=lambda: now_s + len(seen) / 50)
-    running = asyncio.create_task(runner.run())
-    while list(runner._progress) != names[::-1]:  # noqa: ASYNC110 - the runner's work
-        await asyncio.sleep(0.01)
-    assert 0 < values(runner._figures().now)[(metrics.BATCH_WINDOW,)] <= 500
-    going.set()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-
-
 def values(told: Any) -> dict[tuple[Any, ...], float]:
     return {(metric, *labels): value for metric, labels, value in told}
 
@@ -478,23 +404,6 @@ async def test_a_batch_has_one_file_of_answers_wherever_its_process_ended(
     assert store.answered(batch_id) == set()
 
 
-async def test_a_full_disk_is_not_filled_further(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
-    keep, full = store._keep_file, [OSError("no space left")] * 3
-
-    def kept(told: dict[str, Any]) -> dict[str, Any]:
-        if full:
-            raise full.pop()
-        return keep(told)
-
-    batch_id = batch_of(store, *map(request, range(3)))
-    monkeypatch.setattr(store, "_keep_file", kept)
-    await ended(store, batch_id, echo)
-    assert len(store._fs.ls(store._root)) == 2
-
-
 def test_a_write_beside_what_another_process_wrote(tmp_path: Path) -> None:
     """Both replicas of an upgrade have the folder; a reader may not be of before the other's."""
     store, other = Store(tmp_path), Store(tmp_path)
@@ -533,34 +442,6 @@ async def test_nothing_is_written_once_the_runner_has_ended(
     assert done.is_set()
 
 
-async def test_a_batch_that_breaks_off_rests_twice_as_long_each_time(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
-    tries_s: list[float] = []
-    batch_id = batch_of(store, request(0))
-    now_s = float((store.batch(batch_id) or {})["created_at"])
-
-    def open_file(file_id: str) -> Any:
-        tries_s.append(now_s)
-        raise OSError("away")
-
-    def clock() -> float:
-        nonlocal now_s
-        now_s += 1e-3
-        return now_s
-
-    monkeypatch.setattr(store, "open_file", open_file)
-    running = asyncio.create_task(Runner(store, echo, clock=clock).run())
-    while len(tries_s) < 5:  # noqa: ASYNC110 - the runner's work
-        await asyncio.sleep(0.01)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    rests_s = [after - before for before, after in pairwise(tries_s)]
-    for rest_s, least_s in zip(rests_s, (0.02, 0.04, 0.08, 0.16), strict=False):
-        assert least_s <= rest_s <= least_s + 0.01
-
-
 async def test_of_large_requests_few_are_held_at_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -586,26 +467,6 @@ async def test_of_large_requests_few_are_held_at_once(
     assert most == {True: 2, False: 8}
 
 
-async def test_a_batch_cancelled_while_its_lines_are_counted_sends_none(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batch_id, opened = batch_of(store, *map(request, range(3))), store.open_file
-    sent: list[int] = []
-
-    def open_file(file_id: str) -> Any:
-        store.move(batch_id, "cancelling", only_from=("validating",))
-        return opened(file_id)
-
-    async def sends(endpoint: str, body: Mapping[str, Any]) -> Answer:
-        sent.append(body["n"])
-        return Answer(200, {})
-
-    monkeypatch.setattr(store, "open_file", open_file)
-    told = await ended(store, batch_id, sends)
-    assert (told["status"], sent) == ("cancelled", [])
-    assert told["request_counts"] == {"total": 3, "completed": 0, "failed": 3}
-
-
 async def test_a_batch_that_has_all_its_answers_does_not_expire(store: Store) -> None:
     batch_id = batch_of(store, request(0), window_s=0)
     store.add_answers([(batch_id, 1, True, {"custom_id": "r0"})])
@@ -614,22 +475,6 @@ async def test_a_batch_that_has_all_its_answers_does_not_expire(store: Store) ->
     told = await ended(store, batch_id, echo)
     assert told["status"] == "completed"
     assert told["request_counts"] == {"total": 1, "completed": 1, "failed": 0}
-
-
-async def test_a_database_that_cannot_be_read_is_read_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
-    reads, fails = store.unfinished, [sqlite3.OperationalError("disk I/O error")] * 3
-
-    def unfinished() -> Any:
-        if fails:
-            raise fails.pop()
-        return reads()
-
-    batch_id = batch_of(store, request(0))
-    monkeypatch.setattr(store, "unfinished", unfinished)
-    assert (await ended(store, batch_id, echo))["status"] == "completed"
 
 
 def test_the_first_answer_to_a_line_stays(store: Store) -> None:

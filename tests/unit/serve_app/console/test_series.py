@@ -6,7 +6,7 @@ import pytest
 
 from controller.config import Sla
 from controller.records import ReplicaReport
-from serve_app.console.series import COLUMNS, POINTS, Series, attained, chunk_tokens, stalls
+from serve_app.console.series import COLUMNS, Series, attained, chunk_tokens
 from tests.builders import engine, histogram_of, report
 
 SLA = Sla(itl_ms=50, ttft_ms=1000)
@@ -45,40 +45,12 @@ def test_a_point_has_every_column() -> None:
     assert series.row() == {k: v for k, v in second.items() if k != "unix_s"}
 
 
-def test_a_report_that_is_known_adds_no_point() -> None:
-    series = Series()
-    series.add(at(5), 64, 1.0)
-    series.add(at(5), 64, 2.0)
-    assert [point[0] for point in series.points] == [1.0]
-
-
-def test_percentiles_are_over_the_last_ten_seconds() -> None:
-    series = Series()
-    for second in range(30):
-        slow = [0.5] * (10 if second == 5 else 0) + [0.5] * (10 if second > 5 else 0)
-        series.add(at(second + 1, itl=histogram_of(slow + [0.02] * 10 * second)), 64, float(second))
-    p99 = {point[0]: point[COLUMNS.index("itl_p99_ms")] for point in series.points}
-    assert p99[6.0] == pytest.approx(500, rel=0.06)
-    assert p99[29.0] == pytest.approx(20, rel=0.06)
-
-
 def test_an_engine_that_started_anew_counts_from_its_own_start() -> None:
     series = Series()
     series.add(at(900, itl=histogram_of([0.1] * 100)), 64, 1.0)
     series.add(at(1, itl=histogram_of([0.02] * 3)), 64, 2.0)
     series.add(at(2, itl=histogram_of([0.02] * 4)), 64, 3.0)
     assert series.points[-1][COLUMNS.index("itl_p50_ms")] == pytest.approx(20, rel=0.06)
-
-
-def test_five_minutes_are_kept_and_handed_out_from_any_time_on() -> None:
-    series = Series()
-    for second in range(POINTS + 50):
-        series.add(at(second + 1, running=second), 64, float(second))
-    assert len(series.points) == POINTS
-    after = series.after(POINTS + 47.0)
-    assert list(after) == list(COLUMNS)
-    assert after["unix_s"] == [POINTS + 48.0, POINTS + 49.0]
-    assert after["running"] == [POINTS + 48, POINTS + 49]
 
 
 def test_what_is_inside_the_sla_is_counted_over_the_last_minute_and_exactly() -> None:
@@ -97,25 +69,6 @@ def test_what_is_inside_the_sla_is_counted_over_the_last_minute_and_exactly() ->
     seen = series.attained(late, 100.0)
     assert attained([seen], SLA) == {"itl": round(1 - 60 / 690, 5), "ttft": 0.75}
     assert attained([seen, seen], SLA)["ttft"] == 0.75
-
-
-def test_without_an_sla_nothing_is_attained() -> None:
-    series = Series()
-    series.add(at(1), 64, 1.0)
-    seen = [series.attained(at(1), 1.0)]
-    assert attained(seen, Sla()) == {"itl": None, "ttft": None}
-    assert stalls(seen, Sla()) is None
-
-
-def test_stalls_of_the_last_minute_are_counted_over_all_replicas() -> None:
-    series, stalled = Series(), histogram_of([0.02] * 900 + [1.2] * 7)
-    series.add(at(1), 64, 0.0)
-    series.add(at(2, itl=stalled), 64, 1.0)
-    seen = series.attained(at(2, itl=stalled), 1.0)
-    assert stalls([seen, seen], SLA) == 14
-    for second in range(2, 70):
-        series.add(at(second + 1, itl=stalled), 64, float(second))
-    assert stalls([series.attained(at(70, itl=stalled), 69.0)], SLA) == 0
 
 
 def test_a_speculating_decode_takes_several_tokens_of_the_budget() -> None:

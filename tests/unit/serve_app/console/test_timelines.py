@@ -3,12 +3,10 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from controller.errors import BrimfulError
 from serve_app.console.app import timeline_of
 from serve_app.console.deployments import Deployment
-from serve_app.console.timelines import FRESH_S, MOST, Timelines
+from serve_app.console.timelines import FRESH_S, Timelines
 from serve_app.console.watch import Watch
 from tests.unit.serve_app.snapshots import fleet
 
@@ -47,22 +45,6 @@ async def test_pages_share_an_answer_for_a_second() -> None:
     replica.now_s = FRESH_S
     assert await replica.timelines.of(WHERE, "r1") == {"bars": 2}
     assert await replica.timelines.of(WHERE, "r2") == {"bars": 3}
-
-
-async def test_an_error_is_not_kept() -> None:
-    replica = Replica()
-    replica.error = BrimfulError("gone")
-    with pytest.raises(BrimfulError):
-        await replica.timelines.of(WHERE, "r1")
-    replica.error = None
-    assert await replica.timelines.of(WHERE, "r1") == {"bars": 2}
-
-
-async def test_only_so_many_answers_are_kept() -> None:
-    replica = Replica()
-    for number in range(MOST + 1):
-        await replica.timelines.of(WHERE, f"r{number}")
-    assert len(replica.timelines._known) == MOST
 
 
 async def test_a_page_asks_by_the_replicas_name() -> None:

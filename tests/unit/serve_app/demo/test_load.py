@@ -16,11 +16,6 @@ def load(
     return make_load(model, times, SLA_MS, replicas=2, seconds=seconds, seed=seed)
 
 
-@pytest.mark.parametrize(("few_s", "sla_ms"), [(0.040, 100.0), (0.0401, 105.0), (0.0404, 105.0)])
-def test_the_sla_is_a_number_of_gaps_in_whole_fives(few_s: float, sla_ms: float) -> None:
-    assert StepTimes(few_s, 0.1, 0.001).sla_ms(2.5) == sla_ms
-
-
 def test_at_the_full_rate_steps_last_as_long_as_the_sla() -> None:
     rate, sla_s = TIMES.streams_per_s(SLA_MS, SMALL), SLA_MS / 1000
     outs = SMALL.stream.output_tokens + SMALL.longs_per_stream * SMALL.long_prompt.output_tokens

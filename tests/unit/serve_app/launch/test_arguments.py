@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from controller.errors import ConfigError
-from serve_app import cli
 from serve_app.launch.arguments import Replicas, add_arguments, given_file
 
 
@@ -24,12 +23,6 @@ def test_flags_of_vllm_are_left_over() -> None:
     assert (args.what, args.itl_ms) == ("some/model", 50)
     assert more == ["--max-model-len", "4096", "-tp", "2"]
     assert given_file(args, more) is None
-
-
-def test_one_of_vllms_that_ours_begin_with_is_vllms() -> None:
-    args, more = parsed("some/model", "--replica", "3")
-    assert args.replicas is None
-    assert more == ["--replica", "3"]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +82,3 @@ def test_a_folder_that_is_not_there_is_no_name_on_the_hub() -> None:
     args, more = parsed("./no/such/model")
     with pytest.raises(ConfigError, match=r"\./no/such/model: no such folder"):
         given_file(args, more)
-
-
-def test_no_other_command_takes_more(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["env", "--max-model-len", "4096"])
-    assert "unrecognized arguments: --max-model-len 4096" in capsys.readouterr().err

@@ -54,17 +54,6 @@ def test_sla_replicas_and_names() -> None:
     assert "num_replicas" not in found["deployment_config"]
 
 
-def test_a_folder_is_named_after_itself_and_found_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "small").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert entry("./small")["model_loading_config"] == {
-        "model_id": "small",
-        "model_source": str(tmp_path / "small"),
-    }
-
-
 def test_on_cpu_an_engine_leaves_memory_and_a_core_to_others() -> None:
     one = entry("m", on_cpu=True, free_bytes=100 * GIB)
     assert one["accelerator_config"] == {"kind": "cpu"}
