@@ -88,16 +88,6 @@ def test_a_condition_that_cannot_be_is_named(rule: dict[str, Any], said: str) ->
         auto({"model": "big", **rule})
 
 
-def test_all_that_a_rule_sets_has_to_be_true() -> None:
-    one = auto({"model": "big", "tools": True, "prompt_tokens": 10})
-    assert choose(one, RequestFacts(9, tools=True)) == "small"
-    assert choose(one, RequestFacts(10, tools=False)) == "small"
-    assert choose(one, RequestFacts(10, tools=True)) == "big"
-    without = auto({"model": "big", "tools": False})
-    assert choose(without, RequestFacts(1, tools=True)) == "small"
-    assert choose(without, RequestFacts(1)) == "big"
-
-
 def test_a_model_that_is_idle_enough_takes_what_comes_until_it_is_not() -> None:
     one = auto({"model": "big", "idle_frac": 0.5})
     asked = RequestFacts(1)

@@ -1,13 +1,10 @@
 """The autoscaling policy, fed with a handwritten context: numbers in, replicas out, and told."""
 
-import json
 import logging
-from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import ray
 from hypothesis import given
 from hypothesis import strategies as st
 from ray.serve._private.autoscaling_state import _apply_autoscaling_config
@@ -15,7 +12,6 @@ from ray.serve.config import AutoscalingConfig
 
 from serve_app.autoscaling import REASON, CapacityPolicy, _through_factors
 from serve_app.config import parse_scaling
-from serve_app.scaling_export import ScalingExport, Told
 from tests.autoscaling import Context, metrics
 
 
@@ -28,37 +24,8 @@ def replica(arrivals: float = 0.0, waiting: float = 0.0, **numbers: float) -> di
     return plain | {"arrival_rate_per_s": arrivals, "waiting": waiting} | numbers
 
 
-IDLE = replica(running=0.0)
-
-
 def desired(scale: CapacityPolicy, context: Context) -> int:
     return scale(context)[0]
-
-
-def test_traffic_takes_the_fleet_from_one_to_two_and_back():
-    scale = policy()
-    assert desired(scale, Context(metrics(replica(arrivals=3.0)))) == 1
-    high = metrics(replica(arrivals=10.0, waiting=30.0))
-    assert desired(scale, Context(high, current_time=10.0)) == 2
-    shared = metrics(replica(arrivals=1.5), replica(arrivals=1.5))
-    stays = [desired(scale, Context(shared, 2, 2, float(t))) for t in range(20, 300, 10)]
-    assert set(stays) == {2}
-    assert desired(scale, Context(shared, 2, 2, 320.0)) == 1
-
-
-def test_without_requests_the_fleet_goes_to_its_minimum_and_no_further():
-    def after(seconds: float, minimum: int, **context: float) -> int:
-        scale = policy()
-        at = {"capacity_adjusted_min_replicas": minimum} | context
-        for now_s in range(0, 300, 50):
-            assert desired(scale, Context(metrics(IDLE), current_time=float(now_s), **at)) == 1
-        return desired(scale, Context(metrics(IDLE), current_time=seconds, **at))
-
-    assert after(299.0, minimum=0) == 1
-    assert after(300.0, minimum=0) == 0
-    assert after(300.0, minimum=1) == 1
-    assert after(300.0, minimum=0, total_num_requests=0.1) == 1
-    assert after(300.0, minimum=0, total_queued_requests=0.1) == 1
 
 
 def test_at_zero_the_first_request_is_held_and_brings_a_replica():
@@ -107,12 +74,6 @@ def out_of_reach(waiting: float = 0.0, flag: float = 1.0) -> dict[str, float]:
     return {"running": 40.0, "waiting": waiting, "arrival_rate_per_s": 9.0} | {
         "sla_out_of_reach": flag
     }
-
-
-@pytest.mark.parametrize("waiting", [0.0, 500.0])
-def test_an_sla_out_of_reach_leaves_the_replicas_as_they_are(waiting):
-    number, state = policy()(Context(metrics(out_of_reach(waiting)), 2, target_num_replicas=3))
-    assert (number, state[REASON]) == (3, "out_of_reach")
 
 
 def test_an_sla_in_reach_for_a_minute_is_scaled_by_again(caplog, monkeypatch):
@@ -198,22 +159,3 @@ def test_who_cannot_tell_decides_all_the_same(monkeypatch):
     busy = Context(metrics(replica(arrivals=10.0)))
     assert scale(busy)[0] == 2
     assert scale(SimpleNamespace(current_num_replicas=4))[0] == 4
-
-
-def told_at(monkeypatch: pytest.MonkeyPatch, *times_s: float) -> list[Told]:
-    """What is told of decisions at these times."""
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(ScalingExport, "_start", lambda self: None)  # there is no store
-    scale = policy()
-    for now_s in times_s:
-        assert scale(Context(metrics(replica(arrivals=10.0)), current_time=now_s))[0] == 2
-    lines = scale._export._lines
-    return [lines.get_nowait() for _ in range(lines.qsize())]  # type: ignore[misc]
-
-
-def test_what_is_told_is_the_decision_with_its_deployment(monkeypatch):
-    first, second = told_at(monkeypatch, 0.0, 4.0, 5.0)  # every 5 s at most
-    assert (first.application, first.deployment, first.desired, first.target) == ("llm", "d", 2, 1)
-    assert (first.reason, first.capacity_per_s, first.unix_s) == ("capacity", 8.0, 0.0)
-    assert second.unix_s == 5.0
-    assert Told(**json.loads(json.dumps(asdict(first)))) == first

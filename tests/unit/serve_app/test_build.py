@@ -13,7 +13,6 @@ from ray.serve.llm import LLMConfig, LLMServingArgs
 from controller.errors import ConfigError
 from controller.validation import join
 from replicas.door.settings import parse_security
-from replicas.engine.settings import parse_settings
 from serve_app.build import _guard, serving_args
 from serve_app.ingress import AdmissionIngress
 from tests.serve_configs import entry, put
@@ -114,15 +113,6 @@ def test_a_variable_that_is_no_text_is_refused_before_anything_is_placed(
 # --- the `security` block: to replicas, and to Ray Serve LLM's ingress
 
 OPENED = {"extra_paths": ["/tokenize"]}
-
-
-def test_every_replica_knows_it() -> None:
-    args = {"llm_configs": [entry()], "security": OPENED}
-    (config,) = serving_args(args).llm_configs
-    told = parse_settings(config.engine_kwargs["additional_config"])
-    assert told.security == parse_security(OPENED)
-    (plain,) = serving_args({"llm_configs": [entry()]}).llm_configs
-    assert parse_settings(plain.engine_kwargs["additional_config"]).security == parse_security(None)
 
 
 def test_rays_ingress_knows_it_and_so_does_one_derived_from_ours() -> None:

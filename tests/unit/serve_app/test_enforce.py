@@ -10,7 +10,6 @@ import pytest
 from controller.errors import BrimfulError, ReportError
 from controller.records import to_wire
 from serve_app import enforce
-from serve_app.enforce import UnansweredError
 from serve_app.outcome import Outcome, lines_of
 from tests.fleet import Fleet
 
@@ -121,51 +120,6 @@ def test_a_controller_that_died_before_a_replica_received_it_is_told_again():
     )
     assert outcome.confirmed
     assert fleet.enforced() == {"a1": False}
-
-
-@pytest.mark.parametrize(("names", "group"), [(["a1", "b1"], "a"), (["a1"], None)])
-def test_of_two_switches_at_once_the_later_holds_and_the_first_is_told_so(names, group):
-    fleet = fleet_of(*names)
-    calls = fleet.calls()
-    other = None if group else "a"  # for all while a group is switched, and the reverse
-
-    def somebody_else(_: int) -> None:
-        calls["v1"]("switch", True, other)
-        fleet.period()
-
-    outcome = switched(fleet, "off", group, 5.0, somebody_else, calls)
-    assert outcome.confirmed
-    assert set(fleet.enforced().values()) == {True}
-    assert "1 have been switched on again since" in "\n".join(lines_of(outcome, 5.0))
-
-
-def test_a_replica_that_has_not_reported_to_a_restarted_controller_is_waited_for():
-    fleet = fleet_of("a1", "a2")
-    fleet.members["a2"].reports_arrive = False
-
-    def restarts(look: int) -> None:
-        if look == 1:
-            fleet.restart()  # and a2 is in no table any more
-
-    outcome = switched(fleet, "off", wait_s=5.0, meanwhile=restarts)
-    assert [(r.replica, r.confirmed) for r in outcome.replicas] == [("a1", True), ("a2", False)]
-
-
-def test_two_versions_are_switched_together_and_one_that_cannot_be_is_named():
-    fleet = Fleet("v1", "v2")
-    fleet.join("a1", version="v1")
-    fleet.join("a2", version="v2")
-    fleet.period()
-    assert switched(fleet, "off", group="g").confirmed
-    assert fleet.enforced() == {"a1": False, "a2": False}
-
-    def old(method: str, *args: Any) -> Any:
-        raise UnansweredError("it is of a version that cannot be switched")
-
-    outcome = switched(fleet, "on", wait_s=1.0, calls={**fleet.calls(), "v0": old})
-    assert fleet.enforced() == {"a1": True, "a2": True}
-    assert (outcome.confirmed, list(outcome.unanswered)) == (False, ["v0"])
-    assert "Not reached: the batch controller v0" in "\n".join(lines_of(outcome, 1.0))
 
 
 @pytest.mark.parametrize("group", [None, "a"])

@@ -11,14 +11,11 @@ from controller.config import BatchingConfig
 from controller.records import Advised, BatchLimits, BoundSteps, ReplicaReport, StepModel
 from serve_app import explain
 from serve_app.advice import advice_on
-from serve_app.explain import explanations, facts, lines
+from serve_app.explain import explanations, facts
 from tests.builders import batching, engine, histogram_of, limits, moments_of, report
 from tests.unit.serve_app.snapshots import (
-    LONG_GROUP,
-    LONG_REPLICA,
     SCALED,
     busy,
-    fleet,
     snapshot_of,
 )
 
@@ -102,15 +99,6 @@ def test_what_is_said_of_a_replica(
     text = said(seen, *known)
     assert [part for part in parts if part not in text] == []
     assert not absent or absent not in text
-
-
-def test_in_80_columns_no_line_is_longer() -> None:
-    explained = list(explanations(fleet()))
-    text = list(lines(explained, [], 80))
-    assert max(map(len, text)) <= 80
-    assert f"{LONG_REPLICA}, group {LONG_GROUP}"[:70] in " ".join(text)
-    assert [one.replica for one in explained].count(LONG_REPLICA) == 1
-    assert {one.control for one in explained} == {"on", "fallback", "off", "advice"}
 
 
 REFUSED = {"group": "g", "replica": "r9", "reason": "unknown key 'x'", "refused_s_ago": 3.2}

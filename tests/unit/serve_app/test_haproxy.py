@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from serve_app import haproxy
 from serve_app.haproxy_watch import (
@@ -55,22 +54,6 @@ def test_statistics_metrics_and_admin_are_for_this_machine_and_user_alone() -> N
     opened = haproxy.changed(WRITTEN, Path("/b"), router_needed=False, status_host="*")
     assert "    bind *:9101\n" in opened
     assert "  bind *:8404\n" in opened
-
-
-def test_a_script_is_changed_once() -> None:
-    written = f"local function call_router(router, x)\n{haproxy.BEFORE}r)\n{haproxy.ASKED}x)\n"
-    ours = haproxy.changed_script(written)
-    assert "response = ask_router(router, x)" in ours
-    assert haproxy.changed_script(ours) == ours
-
-
-def test_the_manifest_sets_what_the_local_cluster_sets() -> None:
-    manifest = Path(__file__).parents[3] / "k8s" / "base" / "rayservice.yaml"
-    cluster = yaml.safe_load(manifest.read_text())["spec"]["rayClusterConfig"]
-    (head,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
-    env = {one["name"]: one.get("value") for one in head["env"]}
-    assert haproxy.ENVIRONMENT.items() <= env.items()
-    assert Path(env[haproxy.OURS]).name == haproxy.COMMAND
 
 
 @pytest.mark.parametrize(

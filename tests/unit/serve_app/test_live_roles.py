@@ -35,38 +35,8 @@ def problems(**changes: Any) -> list[str]:
     return raised.value.problems
 
 
-def test_an_entry_with_roles_has_its_own_server_and_recomputes_what_it_cannot_load() -> None:
-    made = ray_llm_config(entry())
-    assert made["server_cls"] == "serve_app.mixed_server:MixedServer"
-    kv = made["engine_kwargs"]["kv_transfer_config"]
-    assert kv["kv_load_failure_policy"] == "recompute"
-    without = ray_llm_config(entry(batching={"sla": {"itl_ms": 50}}))
-    assert without["server_cls"] == "replicas.server.server:BrimfulServer"
-    assert "kv_load_failure_policy" not in without["engine_kwargs"]["kv_transfer_config"]
-
-
 def scaled(least: int, most: int) -> dict[str, Any]:
     return {"autoscaling_config": {"min_replicas": least, "max_replicas": most}}
-
-
-@pytest.mark.parametrize(
-    ("roles", "deployment"),
-    [
-        ("auto", {"num_replicas": "auto"}),
-        ("auto", scaled(0, 2)),
-        (1, scaled(1, 4)),
-        (2, scaled(2, 4)),
-        (2, {"num_replicas": 3}),
-    ],
-)
-def test_a_fleet_that_scales_may_have_roles(roles: Any, deployment: dict[str, Any]) -> None:
-    made = ray_llm_config(
-        entry(batching={**BATCHING, "roles": roles}, deployment_config=deployment)
-    )
-    assert made["server_cls"] == "serve_app.mixed_server:MixedServer"
-    if "num_replicas" not in deployment:
-        policy = made["deployment_config"]["autoscaling_config"]["policy"]
-        assert policy["policy_function"] == "serve_app.autoscaling:CapacityPolicy"
 
 
 @pytest.mark.parametrize(

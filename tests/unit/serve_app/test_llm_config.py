@@ -6,7 +6,6 @@ import pytest
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from controller.classes import parse_classes
-from controller.config import parse_batching
 from controller.errors import ConfigError
 from serve_app.autoscaling import CapacityPolicy
 from serve_app.autoscaling_block import AUTOSCALING_POLICY
@@ -45,15 +44,6 @@ def scaling_of(given: Any, **keys: Any) -> dict[str, Any]:
     made = ray_llm_config(entry(deployment_config={"autoscaling_config": given}, **keys))
     known: dict[str, Any] = made["deployment_config"]["autoscaling_config"]
     return known
-
-
-def test_our_blocks_go_to_the_scheduler_and_no_further() -> None:
-    made = ray_llm_config(entry(batching={"sla": {"itl_ms": 50}}, scaling={"drain_s": 5}))
-    assert "batching" not in made
-    assert "scaling" not in made
-    assert parse_batching(brimful(made)["batching"]).sla.itl_ms == 50
-    assert brimful(made)["leased"] is True
-    assert brimful(made)["emulate"] is None
 
 
 def test_what_the_user_gave_the_engine_besides_is_kept() -> None:
@@ -97,22 +87,6 @@ def test_with_our_policy_ray_serve_waits_no_longer_than_it_is_told_to() -> None:
     assert "upscale_delay_s" not in scaling_of({"policy": FLOOR})
     named = scaling_of({"max_replicas": 3, "policy": None})["policy"]["policy_function"]
     assert named == AUTOSCALING_POLICY
-
-
-OURS = {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": {"a": 1}}
-OBJECT = AutoscalingPolicy(policy_function="math:floor")
-
-
-@pytest.mark.parametrize(
-    ("given", "policy"),
-    [
-        (AutoscalingConfig(policy=OURS), OURS),
-        ({"policy": OBJECT}, OBJECT),
-        ({"policy": {"policy_function": "mine:scale"}}, {"policy_function": "mine:scale"}),
-    ],
-)
-def test_a_policy_that_names_a_function_stays(given: Any, policy: Any) -> None:
-    assert scaling_of(given)["policy"] == policy
 
 
 @pytest.mark.parametrize(
@@ -214,11 +188,6 @@ def test_classes_go_to_the_replica_and_order_the_engines_queue() -> None:
     assert parse_classes(brimful(made)["classes"]).default == "fast"
     assert made["engine_kwargs"]["scheduling_policy"] == "priority"
     assert "classes" not in made
-
-
-def test_classes_of_one_priority_leave_the_engines_order_alone() -> None:
-    made = ray_llm_config(entry(classes={"a": {"default": True}, "b": {}}))
-    assert "scheduling_policy" not in made["engine_kwargs"]
 
 
 @pytest.mark.parametrize(

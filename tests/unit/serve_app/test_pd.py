@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from ray.llm._internal.serve.serving_patterns.prefill_decode.builder import PDServingArgs
 
 from controller.errors import ConfigError
 from replicas.door.settings import Security
@@ -11,7 +10,7 @@ from replicas.server.pd_server import DecodeServer, PrefillServer
 from serve_app.build import build_app
 from serve_app.checks.built import no_cluster
 from serve_app.pd_build import pd_serving_args
-from tests.pd_configs import pd_args, pd_entry
+from tests.pd_configs import pd_args
 from tests.serve_configs import entry, put
 
 ENGINE = ("prefill_config", "engine_kwargs")
@@ -60,12 +59,6 @@ def test_kv_that_cannot_be_loaded_is_computed_by_the_decode_engine_unless_told_o
     assert pair.decode_config.engine_kwargs["kv_transfer_config"][policy] == "recompute"
     own = pd_serving_args(put(pd_args(), (*kv, policy), "fail"), Security())
     assert own.decode_config.engine_kwargs["kv_transfer_config"][policy] == "fail"
-
-
-def test_rays_own_object_is_taken() -> None:
-    plain = {key: pd_entry() for key in ("prefill_config", "decode_config")}
-    told = settings(dict(PDServingArgs.model_validate(plain)))
-    assert [one["role"] for one in told] == ["prefill", "decode"]
 
 
 def test_the_application_is_an_ingress_a_decode_and_a_prefill_deployment() -> None:

@@ -73,27 +73,6 @@ def test_two_do_not_record_one_replica_at_once():
         replica.record(4)
 
 
-def test_recording_ends_where_it_is_interrupted():
-    replica = Replica(40)
-
-    def interrupted(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    replica.sleep = interrupted  # type: ignore[method-assign]  # as Ctrl-C does
-    with pytest.raises(KeyboardInterrupt):
-        replica.record(4)
-    (*_, (method, _, on)) = replica.calls
-    assert (method, on) == ("steps", False)
-
-
-@pytest.mark.parametrize(
-    ("replica_id", "group", "chosen", "others"),
-    [(None, None, "a1", 1), ("b2", None, "b2", 0), (None, "g", "b2", 0)],
-)
-def test_the_first_by_id_is_taken_where_none_is_named(replica_id, group, chosen, others):
-    assert choose(two(), replica_id, group) == (chosen, engine(), others)
-
-
 @pytest.mark.parametrize(
     ("known", "replica_id", "group", "said"),
     [

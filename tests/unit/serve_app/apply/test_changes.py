@@ -7,7 +7,7 @@ import pytest
 
 from controller.errors import ConfigError
 from serve_app.apply.changes import Changes, changes
-from serve_app.apply.command import plan, scaled
+from serve_app.apply.command import plan
 from tests.serve_configs import config, put
 from tests.serve_configs import entry as one_entry
 
@@ -60,13 +60,6 @@ def test_the_same_changes_nothing(before: Any, after: Any) -> None:
     for change in (found(before, after), found(after, before)):
         assert (change.live, change.restarts) == ([], [])
     assert found(before, before).application == before
-
-
-def test_a_changed_sla_is_sent_beside_the_args_that_run() -> None:
-    change = found(app(), app(batching=SLA))
-    assert change.restarts == []
-    assert change.live == [f"{MODEL}.batching.sla.itl_ms: 50 -> 80"]
-    assert sent(change, app()) == {MODEL: {"name": MODEL, "user_config": {"batching": SLA}}}
 
 
 def test_under_an_sla_the_longest_wait_changes_while_replicas_run() -> None:
@@ -185,26 +178,6 @@ def test_a_deployment_of_another_name_is_one_that_is_gone(
     path: Any, value: Any, name: str, is_gone: bool
 ) -> None:
     assert found(app(), put(app(), path, value), name).gone == ([name] if is_gone else [])
-
-
-def test_an_application_that_does_not_run_is_sent_as_it_is() -> None:
-    changed = plan({"applications": [app()]}, {})
-    assert changed["llm"].live == ["is new"]
-    assert changed["llm"].application == app()
-
-
-def test_two_replicas_meanwhile() -> None:
-    bounds = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 4}}
-    scales = put(app(), (*ENTRY, "deployment_config"), bounds)
-    number = {"name": MODEL, "num_replicas": 2, "autoscaling_config": None}
-    assert scaled(scales, [MODEL])["deployments"] == [number]
-    assert scaled(scales, []) == scales
-    # What is sent already is kept.
-    sent_ = {"max_replicas": 1, "initial_replicas": 1, "policy": {"policy_function": "a:b"}}
-    scales = put(app(), ("deployments",), [{"name": MODEL, "autoscaling_config": sent_}])
-    two = {**sent_, "min_replicas": 2, "initial_replicas": None, "max_replicas": 2}
-    assert scaled(scales, [MODEL])["deployments"] == [{"name": MODEL, "autoscaling_config": two}]
-    assert scales["deployments"][0]["autoscaling_config"] == sent_
 
 
 KV = {"kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both"}}

@@ -8,9 +8,8 @@ from ray.serve._private.application_state import get_app_code_version, override_
 from ray.serve._private.deployment_info import DeploymentInfo
 from ray.serve.schema import ServeApplicationSchema
 
-from replicas.door.settings import Security
 from serve_app.apply.changes import Changes, changes
-from serve_app.apply.options import built_options, of_deployment
+from serve_app.apply.options import of_deployment
 from serve_app.checks.built import build_model
 from serve_app.config import ray_llm_config
 from tests.serve_configs import config, put
@@ -75,12 +74,6 @@ def live(change: Changes, before: Data) -> bool:
     return not change.restarts
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_options_are_those_of_the_deployment_as_built(name: str, built: Any) -> None:
-    options = built_options(entry(DEPLOYMENTS[name]), Security(), "here")
-    assert options == of_deployment(built[name].deployment_config)
-
-
 @pytest.mark.parametrize(("old", "new"), PAIRS)
 def test_what_is_sent_makes_of_the_old_deployment_the_new_one(
     old: str, new: str, built: Any
@@ -96,14 +89,6 @@ def test_what_is_sent_makes_of_the_old_deployment_the_new_one(
         assert (again.live, again.restarts) == ([], [])
         back = changes(change.application, before)
         assert in_force(built[old], back.application) == in_force(built[old], before)
-
-
-def test_a_number_in_an_override_of_the_file_ends_scaling_too(built: Any) -> None:
-    bounds = DEPLOYMENTS["bounds"]
-    change = changes(app(bounds), app(bounds, {"num_replicas": 3}))
-    assert live(change, app(bounds))
-    holds = in_force(built["bounds"], change.application)
-    assert (holds["num_replicas"], holds["autoscaling_config"]) == (3, None)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from fsspec.spec import AbstractBufferedFile
 
-from controller import metrics
-from serve_app.batches.runner import Figures, Runner
+from serve_app.batches.runner import Runner
 from serve_app.batches.sender import Answer
 from serve_app.batches.store import Store
 
@@ -129,21 +128,50 @@ async def test_what_fails_again_is_an_error_line_with_its_reason(
     assert told["request_counts"] == {"total": 2, "completed": 1, "failed": 1}
 
 
-async def test_answers_that_a_full_disk_did_not_take_are_got_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [
+        ("unfinished", sqlite3.OperationalError("disk I/O error")),
+        ("open_file", OSError("away")),
+        ("open_file", TypeError("a fault of ours")),
+        ("add_answers", sqlite3.OperationalError("database or disk is full")),
+        ("write_answers", OSError("no space left")),
+    ],
+    ids=str,
+)
+async def test_what_fails_in_the_store_is_tried_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
 ) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
-    add, full = store.add_answers, [sqlite3.OperationalError("database or disk is full")] * 3
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
+    works, fails = getattr(store, method), [error] * 3
 
-    def added(rows: Any) -> None:
-        if full:
-            raise full.pop()
-        add(rows)
+    def call(*args: Any, **options: Any) -> Any:
+        if fails:
+            raise fails.pop()
+        return works(*args, **options)
 
-    monkeypatch.setattr(store, "add_answers", added)
-    told = await ended(store, batch_of(store, *map(request, range(40))), echo)
+    batch_id = batch_of(store, *map(request, range(40)))
+    monkeypatch.setattr(store, method, call)
+    told = await ended(store, batch_id, echo)
+    assert (told["status"], fails) == ("completed", [])
     assert told["request_counts"] == {"total": 40, "completed": 40, "failed": 0}
     assert len(lines_of(store, told["output_file_id"])) == 40
+
+
+async def test_a_sender_that_fails_costs_no_slot(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
+    sent: list[int] = []
+
+    async def breaks(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        sent.append(body["n"])
+        if len(sent) in (3, 5, 9):
+            raise RuntimeError("a fault of ours")
+        return Answer(200, {})
+
+    told = await ended(store, batch_of(store, *map(request, range(20))), breaks, most_open=2)
+    assert told["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
 
 
 async def test_another_process_goes_on_where_one_was_killed(tmp_path: Path) -> None:
@@ -209,38 +237,6 @@ async def test_what_is_not_answered_in_its_window_expires(store: Store) -> None:
     assert [line["error"]["code"] for line in errors] == ["batch_expired", "invalid_request"]
 
 
-async def test_a_batch_that_breaks_off_goes_on(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
-    opened, fails = store.open_file, [OSError("away"), TypeError("away")]
-
-    def open_file(file_id: str) -> Any:
-        if fails:
-            raise fails.pop()
-        return opened(file_id)
-
-    monkeypatch.setattr(store, "open_file", open_file)
-    told = await ended(store, batch_of(store, *map(request, range(3))), echo)
-    assert told["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
-
-
-async def test_an_error_in_the_middle_costs_no_slot(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
-    sent: list[int] = []
-
-    async def breaks(endpoint: str, body: Mapping[str, Any]) -> Answer:
-        sent.append(body["n"])
-        if len(sent) in (3, 5, 9, 14):
-            raise RuntimeError("a fault of ours")
-        return Answer(200, {})
-
-    told = await ended(store, batch_of(store, *map(request, range(20))), breaks, most_open=2)
-    assert told["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
-
-
 async def test_files_of_buckets_which_read_whole_lines_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,15 +273,6 @@ async def test_a_file_without_requests_fails(
     assert (told["status"], told["errors"]["data"][0]["code"]) == ("failed", code)
 
 
-async def test_a_file_that_is_gone_fails(store: Store) -> None:
-    batch_id = batch_of(store, request(0))
-    batch = store.batch(batch_id)
-    assert batch is not None
-    store.delete_file(batch["input_file_id"])
-    told = await ended(store, batch_id, echo)
-    assert (told["status"], told["errors"]["data"][0]["code"]) == ("failed", "invalid_file")
-
-
 async def test_a_batch_that_would_miss_its_window_is_sent_as_the_urgent_class(store: Store) -> None:
     now_s, tiers = [0.0], []
 
@@ -304,38 +291,6 @@ async def test_a_batch_that_would_miss_its_window_is_sent_as_the_urgent_class(st
     assert told["request_counts"]["completed"] == 200
     assert tiers[:5] == ["late"] * 5
     assert set(tiers[6:]) == {"online"}  # at 20 s each they take 4,000
-
-
-async def test_how_batches_fare_is_told(store: Store) -> None:
-    seen: list[Figures] = []
-    going, asked = asyncio.Event(), asyncio.Event()
-
-    async def held(endpoint: str, body: Mapping[str, Any]) -> Answer:
-        if body["n"] < 8:
-            usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
-            return Answer(200, {"usage": usage})
-        asked.set()
-        await going.wait()
-        return Answer(400, {"error": {}})
-
-    name = batch_of(store, *map(request, range(30)))
-    running = asyncio.create_task(ended(store, name, held, publish=seen.append, most_open=4))
-    await asyncio.wait_for(asked.wait(), 10)
-    while not seen or (metrics.BATCH_ANSWERS, ("answered",), 8) not in seen[-1].totals:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    now, totals = values(seen[-1].now), values(seen[-1].totals)
-    assert now[metrics.BATCH_LINES, "under_way"] == 4
-    assert now[metrics.BATCH_LINES, "waiting"] == 18
-    assert 0 < now[(metrics.BATCH_WINDOW,)] <= 1000
-    assert now[(metrics.BATCH_END,)] == 0  # not known yet
-    assert totals[metrics.BATCH_TOKENS, "prompt"] == 24
-    assert totals[metrics.BATCH_TOKENS, "completion"] == 40
-    going.set()
-    await running
-
-
-def values(told: Any) -> dict[tuple[Any, ...], float]:
-    return {(metric, *labels): value for metric, labels, value in told}
 
 
 @pytest.mark.parametrize("gone", [True, False])

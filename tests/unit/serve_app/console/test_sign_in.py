@@ -70,13 +70,6 @@ async def test_without_a_good_key_nothing_is_shown(site: Site, path: str, key: s
     assert answer.headers["content-type"].startswith("text/html" if is_page else "application/json")
 
 
-@pytest.mark.parametrize("path", EVERY[:-1])
-async def test_a_program_shows_its_key_as_everywhere(site: Site, path: str) -> None:
-    for scheme in ("Bearer", "bearer"):
-        assert (await site.get(path, authorization=f"{scheme} {ALICE}")).status_code == 200
-    assert (await site.get(path, authorization=f"Basic {ALICE}")).status_code == 401
-
-
 async def test_a_browser_signs_in_once(site: Site) -> None:
     answer = await site.sign_in(ALICE)
     assert (answer.status_code, answer.headers["location"]) == (303, "/console/")

@@ -86,16 +86,6 @@ def test_a_deployment_of_which_nobody_reported_is_there_too() -> None:
     }
 
 
-def test_who_is_gone_is_forgotten() -> None:
-    view = View()
-    view.look(two(), [SERVED], 1.0)
-    view.look(snapshot_of((busy(group="other"), SLA)), [], 2.0)
-    assert view.replica(GROUP, "a", 0.0) is None
-    assert view.model(GROUP, 0.0) is None
-    texts = {one["text"] for one in view.fleet["log"]}
-    assert "gone: no report for three leases" in texts
-
-
 def test_every_kind_of_replica_can_be_shown() -> None:
     view = View()
     view.look(fleet(), [], 1.0)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from controller.errors import ConfigError
-from serve_app.launch.arguments import Replicas, add_arguments, given_file
+from serve_app import cli
+from serve_app.launch.arguments import add_arguments, given_file
 
 
 def parsed(*argv: str) -> tuple[argparse.Namespace, list[str]]:
@@ -23,15 +24,6 @@ def test_flags_of_vllm_are_left_over() -> None:
     assert (args.what, args.itl_ms) == ("some/model", 50)
     assert more == ["--max-model-len", "4096", "-tp", "2"]
     assert given_file(args, more) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "replicas"), [("3", Replicas(3, 3)), ("1:8", Replicas(1, 8)), ("2:2", Replicas(2, 2))]
-)
-def test_replicas(text: str, replicas: Replicas) -> None:
-    args, _ = parsed("m", "--replicas", text)
-    assert args.replicas == replicas
-    assert args.replicas.scaled == (replicas.least < replicas.most)
 
 
 @pytest.mark.parametrize(
@@ -82,3 +74,9 @@ def test_a_folder_that_is_not_there_is_no_name_on_the_hub() -> None:
     args, more = parsed("./no/such/model")
     with pytest.raises(ConfigError, match=r"\./no/such/model: no such folder"):
         given_file(args, more)
+
+
+def test_no_other_command_takes_more(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["env", "--max-model-len", "4096"])
+    assert "unrecognized arguments: --max-model-len 4096" in capsys.readouterr().err

@@ -8,7 +8,6 @@ import pytest
 
 from serve_app.routing.choice import FLIGHT_S, HeadroomChooser
 from serve_app.routing.held import AGAIN, Prefix
-from serve_app.routing.replica_load import ReplicaLoad
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 
@@ -60,13 +59,6 @@ def test_old_figures_of_all_leave_what_was_sent_lately_and_then_the_draw() -> No
     assert min(Counter(one.replica for one in found).values()) > 25
 
 
-def test_old_figures_of_one_count_for_less() -> None:
-    made = chooser({"a": room(), "b": room()})
-    made.update("b", room(NOW_S + 6), NOW_S + 6)
-    chosen = made.choose("ab", ASKED, NOW_S + 6)
-    assert (chosen.replica, chosen.outcome) == ("b", "partial")
-
-
 def test_a_new_replica_is_used_at_once_and_not_flooded() -> None:
     made = chooser({"a": room(running=18), "b": room(running=18)})
     assert 8 <= sent_to(made, "abn", 30)["n"] <= 16
@@ -114,21 +106,6 @@ def test_what_all_begin_with_sends_them_nowhere() -> None:
     assert sorted(taken) == list("abcd")
 
 
-def test_a_prefix_counts_for_nothing_where_it_is_not_asked_for_or_its_replica_is_gone() -> None:
-    rooms: dict[str, ReplicaLoad | None] = {"a": room(), "b": room(running=12)}
-    for made, those in ((chooser(rooms), "ab"), (chooser(rooms, prefix_affinity=True), "b")):
-        made.choose("ab", ASKED, NOW_S, prefix=SEVEN, among="ab")
-        made.update("a", room(NOW_S + 1, prompt_backlog_tokens=400), NOW_S + 1)
-        assert made.choose(those, ASKED, NOW_S + 1, prefix=SEVEN, among=those).replica == "b"
-
-
-def test_where_prompts_are_unknown_the_usual_share_is_taken_to_be_cached() -> None:
-    made = chooser({"a": room(cached_frac=0.8)})
-    assert made.choose("a", ASKED, NOW_S).wait_s == pytest.approx(0.1)
-    made.sent("a", ASKED, NOW_S)
-    assert made._known["a"].tokens == pytest.approx(100)
-
-
 def test_clocks_that_are_off_leave_figures_usable() -> None:
     made = chooser({})
     made.update("a", room(NOW_S + 3600), NOW_S)
@@ -172,19 +149,3 @@ def test_what_is_sent_to_an_own_replica_is_all_that_is_sent_there() -> None:
     made.sent("b", ASKED, NOW_S + 1)
     waits = {name: made.choose(name, ASKED, NOW_S + 1).wait_s for name in "ab"}
     assert waits == {"a": pytest.approx(1.0), "b": pytest.approx(2.5)}
-
-
-def test_an_engine_that_began_again_holds_nothing_of_before() -> None:
-    one = {"kv_free_tokens": 1000}
-    made = chooser({"a": room(written_tokens=5000, **one)}, prefix_affinity=True)
-
-    def cached() -> float | None:
-        return made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a").cached_tokens
-
-    assert (cached(), cached()) == (0, 500)
-    made.update("a", room(NOW_S + 1, written_tokens=10, **one), NOW_S + 1)
-    assert (cached(), cached()) == (0, 500)
-    made.update("a", room(NOW_S + 2, written_tokens=900, **one), NOW_S + 2)
-    assert cached() == 500
-    made.update("a", room(NOW_S + 3, written_tokens=2000, **one), NOW_S + 3)
-    assert cached() == 0

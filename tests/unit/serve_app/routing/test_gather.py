@@ -1,7 +1,6 @@
 """From which end of the fleet a class is served, and what that does to a choice."""
 
 import random
-from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +10,10 @@ from hypothesis import strategies as st
 
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.gather import End, end_of, ends_of
-from serve_app.routing.held import Prefix
 from serve_app.routing.replica_load import Asked
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 CLASSES = {"gold": (50.0, 2.0), "silver": (100.0, 6.0), "batch": (None, 600.0)}
-SEVEN = Prefix((7,), 500.0)
 FRONT, BACK = End(True, 0.4), End(False, 0.4)
 
 
@@ -64,29 +61,6 @@ def test_where_all_wait_alike_each_goes_to_its_end() -> None:
         assert made.choose("abc", ASKED, NOW_S, end=BACK).replica == "c"
     free = {made.choose("abc", ASKED, NOW_S).replica for _ in range(100)}
     assert free == set("abc")
-
-
-def test_where_no_figure_is_fresh_what_was_sent_decides_and_then_the_end() -> None:
-    made = chooser({name: room() for name in "abc"})
-    later_s = NOW_S + 60
-    assert made.choose("abc", ASKED, later_s, end=FRONT).replica == "a"
-    assert made.choose("abc", ASKED, later_s, end=BACK).replica == "c"
-    made.sent("c", ASKED, later_s)
-    assert made.choose("abc", ASKED, later_s, end=BACK).replica == "b"
-
-
-def test_a_prefix_that_classes_share_does_not_send_them_to_one_replica() -> None:
-    """A system prompt of one second, asked for by both: each keeps to its end."""
-    made: HeadroomChooser[int] = HeadroomChooser(prefix_affinity=True, rng=random.Random(1))
-    taken = {True: Counter[int](), False: Counter[int]()}
-    for turn in range(40):
-        now_s = NOW_S + turn
-        for k in range(3):
-            made.update(k, room(now_s), now_s)
-        end = FRONT if turn % 2 else BACK
-        chosen = made.choose(range(3), Asked(1000), now_s, prefix=SEVEN, among=range(3), end=end)
-        taken[end.first][chosen.replica] += 1
-    assert taken == {True: Counter({0: 20}), False: Counter({2: 20})}
 
 
 @pytest.mark.parametrize("places", [3, 8, 16, 64])

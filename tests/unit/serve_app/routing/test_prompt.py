@@ -82,14 +82,6 @@ def test_of_a_body_of_millions_of_parts_no_more_is_read_than_a_router_has_time_f
     assert read(prompt=list(range(300_000))).tokens == 300_000
 
 
-def test_the_answers_bound_is_read_by_either_name() -> None:
-    assert read(prompt="a", max_tokens=5).max_tokens == 5
-    assert read(prompt="a", max_tokens=5, max_completion_tokens=3).max_tokens == 3
-    assert read(input="a", max_output_tokens=7).max_tokens == 7
-    assert read(prompt="a", max_tokens="many").max_tokens is None
-    assert read(prompt="a", max_tokens=0).max_tokens is None
-
-
 def test_prompts_that_begin_alike_have_one_prefix() -> None:
     assert len(read(prompt=LONG).prefix) == 1
     assert read(prompt=LONG + "a").prefix == read(prompt=LONG + "b").prefix
@@ -127,11 +119,6 @@ def test_system_messages_between_turns_are_where_vllm_has_them() -> None:
         != read(system=LONG, messages=turns).prefix[1:]
     )
     assert read(messages=between).prefix == read(messages=turns).prefix  # chat: in place
-
-
-def test_what_another_response_held_is_not_what_this_input_begins_with() -> None:
-    found = {read(input=LONG, previous_response_id=one).prefix for one in ("a", "b", None)}
-    assert len(found) == 3
 
 
 @pytest.mark.parametrize(

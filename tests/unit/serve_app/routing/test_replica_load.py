@@ -55,14 +55,6 @@ def test_how_long_a_prompt_waits(fields, asked, sent, waits_s):
     assert found.wait_s == pytest.approx(waits_s)
 
 
-def test_one_that_said_nothing_yet_is_taken_to_be_empty_and_usual() -> None:
-    usual = LoadDefaults().moved(ROOM)
-    assert forecast(None, ASKED, usual).wait_s == pytest.approx(0.5)
-    assert forecast(None, ASKED, usual, sent_tokens=1000).wait_s == pytest.approx(1.5)
-    unknown = replace(ROOM, prefill_tokens_per_s=None, drain_per_s=None, running=20)
-    assert forecast(unknown, ASKED, usual).wait_s == pytest.approx(0.5 + 1 / 2)
-
-
 STEPS = [
     sample(decodes=b, kv_tokens=0, prefill_tokens=p, duration_s=0.02 + 2e-4 * b + 1e-4 * p)
     for b in range(1, 60)
@@ -112,15 +104,3 @@ def test_a_fallback_is_said_and_what_is_unknown_is_left_out() -> None:
 def test_while_control_is_off_the_engines_own_size_is_the_cap() -> None:
     assert published(max_running=4).max_running == 4
     assert published(max_running=4, enforced=False).max_running == 256
-
-
-def test_memory_is_short_by_whole_prompts_though_a_part_of_them_is_cached() -> None:
-    full = replace(ROOM, kv_free_tokens=1000, prompt_backlog_tokens=100)
-    whole = replace(full, kv_backlog_tokens=2000)
-    waits_s = [forecast(one, ASKED, LoadDefaults()).wait_s for one in (full, whole)]
-    assert waits_s[0] == pytest.approx(0.6)
-    # 2,000 + 500 + 100 - 1,000 tokens too many, of requests of 100 + 50, 2 of which end a second.
-    assert waits_s[1] == pytest.approx(0.6 + 1600 / 150 / 2)
-    sent = replace(full, prompt_backlog_tokens=0)
-    wait_s = forecast(sent, ASKED, LoadDefaults(), sent_tokens=100, sent_kv_tokens=2000).wait_s
-    assert wait_s == pytest.approx(waits_s[1])

@@ -64,20 +64,6 @@ def test_which_way_a_prompt_takes(one, rooms, asked, at_s, prefill):
     assert told(one, **rooms).choose(["d"], ["p"], asked, at_s).prefill == prefill
 
 
-def test_places_that_are_kept_count() -> None:
-    one = told(ways(direct=False), d=room(running=90), e=room(running=90), p=POOL)
-    taken = [one.choose(["d", "e"], ["p"], Asked(3000.0), 100.1).decode for _ in range(10)]
-    assert taken.count("d") == taken.count("e") == 5
-    for name in taken:
-        one.handed_over(name, Asked(3000.0), 100.1)
-    known = one.chooser._known
-    assert [known[name].promised for name in "de"] == [0, 0]
-    assert [known[name].promised_tokens for name in "de"] == pytest.approx([0, 0])
-    # They are sent, and their prompts are nobody's to compute.
-    assert [known[name].requests for name in "de"] == [5, 5]
-    assert known["d"].tokens == 0
-
-
 def test_what_is_on_a_card_already_is_waited_for() -> None:
     one = told(ways(transfer_s=0.3, direct=False), d=room(), p=POOL)
     waits = [one.choose(["d"], ["p"], Asked(75.0), 100.1).wait_s for _ in range(3)]

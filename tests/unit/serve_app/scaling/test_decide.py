@@ -127,12 +127,6 @@ def test_fewer_are_asked_for_where_they_carry_the_peak_of_the_recent_past():
     assert (falls.desired, falls.reason) == (2, "capacity")
 
 
-def test_without_a_known_capacity_the_highest_queue_of_the_recent_past_counts():
-    fleets = [[unmodelled(waiting=60.0)] * 4, *[[unmodelled(running=10.0)] * 4] * 7]
-    found = looks(scaler(peak_s=60.0), [reading(*fleet) for fleet in fleets])
-    assert numbers(found) == [8] + [4] * 6 + [1]
-
-
 @pytest.mark.parametrize(("peak_s", "start_s"), [(300.0, 10.0), (30.0, 100.0)])
 def test_nothing_is_given_up_before_the_past_is_known_or_three_starts(peak_s, start_s):
     scale = scaler(peak_s=peak_s, start_s=start_s)
@@ -154,12 +148,6 @@ def test_a_load_at_the_edge_of_a_replica_does_not_flap():
 def test_a_capacity_that_is_not_sure_gives_up_fewer(error_frac, left):
     fleet = reading(*[one(3.0, capacity_error_frac=error_frac)] * 4)
     assert looks(scaler(peak_s=30.0), [fleet] * 2, 40.0)[-1].desired == left
-
-
-def test_silent_replicas_are_taken_to_be_as_busy_when_fewer_would_do():
-    fleet = reading(*[one(6.0)] * 2, current=6, target=6)
-    # 1.76 x 6 / 2 and something to spare; of the two alone: 2
-    assert looks(scaler(peak_s=30.0), [fleet] * 2, 40.0)[-1].desired == 6
 
 
 @pytest.mark.parametrize(("said", "left"), [(2, 0), (1, 1)])

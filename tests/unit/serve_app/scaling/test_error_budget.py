@@ -53,13 +53,6 @@ def test_of_a_replica_only_what_was_served_since_the_last_look_counts():
     assert allowance.look(20.0, [served(5.0, 5.0), served(600.0, 500.0, "new")]) > grown
 
 
-def test_after_looks_that_are_missing_it_is_as_it_was():
-    allowance = ErrorBudget(AIM)
-    allowance.look(0.0, [served(0.0, 0.0)])
-    assert allowance.look(1000.0, [served(9000.0, 0.0)]) == pytest.approx(FIRST)
-    assert allowance.look(900.0, [served(9900.0, 0.0)]) == pytest.approx(FIRST)
-
-
 def lately(late: float, of: float = 100.0, seconds: float = 60.0, **more: float) -> ErrorBudget:
     """So many of so many requests every ten seconds were late."""
     allowance = ErrorBudget(AIM)
@@ -88,21 +81,3 @@ def test_many_are_late_where_more_than_a_tenth_and_a_handful_is(
     late, of, seconds, refused_per_s, many
 ):
     assert lately(late, of, seconds, refused_per_s=refused_per_s).many_late is many
-
-
-def test_after_a_minute_in_time_none_is_late_lately():
-    allowance = lately(50.0)
-    for k in range(1, 6):
-        allowance.look(60.0 + 10.0 * k, [served(600.0 + 100.0 * k, 300.0)])
-    assert not allowance.many_late
-    allowance = lately(50.0)
-    allowance.look(120.0, [served(700.0, 300.0)])
-    assert not allowance.many_late
-
-
-@pytest.mark.parametrize("pushed_s", [1, 2, 5, 30])
-def test_how_fast_it_learns_is_a_matter_of_time_and_not_of_how_often_it_is_told(pushed_s):
-    allowance, share = ErrorBudget(AIM), FIRST
-    for now_s in range(int(DOUBLES_S) + 1):
-        share = allowance.look(float(now_s), [served(float(now_s // pushed_s * pushed_s), 0.0)])
-    assert share == pytest.approx(2 * FIRST)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from serve_app.scaling.forecast import MEMORY_S, Base, Forecast
+from serve_app.scaling.forecast import Forecast
 
 SHARE = 0.01
 
@@ -24,41 +24,12 @@ def test_a_load_that_does_not_move_needs_what_it_is() -> None:
     assert 9.9 <= watched([10.0] * 400)[-1] <= 10.0  # but for the share
 
 
-NOWHERE = (0.0, -1.0)
-
-
-def learned(came: list[float], every_s: float = 5.0) -> Base:
-    """What came, where a load of 1 had been forecast; what was taken to be known has passed."""
-    base = Base(10.0, 1.0)
-    for k, load in enumerate(came):
-        base.learn(MEMORY_S + every_s * k, load, 1.0)
-    return base
-
-
-def test_the_margin_leaves_a_share_of_what_came_above_it() -> None:
-    came = [1.0 if k % 10 else 1.5 for k in range(600)]
-    margin = learned(came).margin(SHARE, NOWHERE)
-    above = sum(max(load - 1 - margin, 0.0) for load in came) / sum(came)
-    assert above == pytest.approx(SHARE)
-
-
 def test_a_rise_from_nothing_does_not_ask_for_as_many_times_as_much_ever_after() -> None:
     # Ten minutes of rise to ten replicas, 1.7 in the time of a start, and an hour of ten.
     loads = [10.0 * min(k / 60, 1.0) for k in range(360)]
     provided = watched([0.0] * 360 + loads)[360:]
     assert all(got >= 0.9 * load for got, load in zip(provided, loads, strict=True))
     assert max(provided) < 12.0
-
-
-@pytest.mark.parametrize(("start_s", "below"), [(100.0, False), (300.0, True)])
-def test_the_one_time_as_long_as_a_start_that_nobody_foresaw_is_left_out(
-    start_s: float, below: bool
-) -> None:
-    # A step to four times the load, five minutes of errors in an hour.
-    base = learned([4.0 if 300 <= k < 360 else 1.0 for k in range(700)])
-    unforeseen = base.unforeseen(start_s)
-    assert unforeseen[1] - unforeseen[0] == pytest.approx(start_s, abs=5.0)
-    assert (base.margin(SHARE, unforeseen) < 0.1) is below
 
 
 @pytest.mark.parametrize("lead", [[0.0] * 30, [0.005] * 30, [0.0] * 28 + [0.01] * 2])

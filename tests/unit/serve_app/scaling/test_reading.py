@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.scaling.reading import Ages, FleetReading, number, read_fleet
+from serve_app.scaling.reading import Ages, FleetReading, read_fleet
 
 FINE = {"running": 3.0, "waiting": 1.0, "max_running": 8.0, "capacity_per_s": 2.0}
 
@@ -17,25 +17,6 @@ def read(*replicas: dict[str, Any], **context: Any) -> FleetReading:
             by_name.setdefault(name, {})[index] = value
     known = {"current_num_replicas": len(replicas), "aggregated_metrics": by_name}
     return read_fleet(SimpleNamespace(**known | context), Ages())
-
-
-@pytest.mark.parametrize(
-    ("said", "taken"),
-    [
-        (2, 2.0),
-        (True, 1.0),
-        ("3", 3.0),
-        (-1, None),
-        (float("nan"), None),
-        (float("inf"), None),
-        (None, None),
-        ([], None),
-        (10**400, None),
-        (1e13, None),
-    ],
-)
-def test_a_number_is_from_0_to_what_can_be(said: Any, taken: float | None) -> None:
-    assert number(said) == taken
 
 
 def test_what_a_replica_says_is_taken() -> None:
@@ -88,17 +69,3 @@ def test_rates_and_counts_are_taken_as_they_were_said_last() -> None:
     assert (load.arrivals_per_s, load.demand_per_s, load.running) == (9.0, 9.0, 3.0)
     assert (load.name, load.first_tokens, load.late_first_tokens) == (0, 80.0, 3.0)
     assert read(FINE).replicas[0].first_tokens is None
-
-
-def test_statistics_that_are_pushed_often_may_be_as_old_as_the_usual_ones() -> None:
-    config = SimpleNamespace(metrics_interval_s=1.0, look_back_period_s=30.0)
-    context = SimpleNamespace(
-        current_num_replicas=1,
-        aggregated_metrics={name: {0: value} for name, value in FINE.items()},
-        raw_metrics={"running": {0: [SimpleNamespace(timestamp=1.0, value=3.0)]}},
-        config=config,
-    )
-    ages, silent = Ages(), []
-    for context.current_time in (0.0, 26.0, 27.0):  # two pushes of 10 s, and a fifth of 30 s
-        silent.append(read_fleet(context, ages).unreporting)
-    assert silent == [0, 0, 1]
