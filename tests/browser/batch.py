@@ -32,7 +32,7 @@ class Batch:
             self._second()
 
     async def ask(self, deployment: Deployment, replica_id: str) -> dict[str, Any]:
-        """As ``Timelines`` asks a replica."""
+        """As the console asks a replica."""
         self._second()
         return self._look()
 

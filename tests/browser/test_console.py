@@ -11,7 +11,6 @@ from controller.fleet.actor import BatchController
 from replicas.door.key_source import KeySource
 from replicas.door.settings import KeysFrom
 from serve_app.console.app import console_app
-from serve_app.console.timelines import Timelines
 from serve_app.console.watch import Watch
 from tests.browser.batch import Batch
 from tests.browser.chromium import Page, chromium
@@ -34,8 +33,7 @@ def url() -> Iterator[str]:
         asyncio.run(watch.look())
         now_s[0] += 1
     watch = watched_on(watch, fleet)
-    timelines = Timelines(Batch().ask)
-    with served(console_app(watch, timelines=timelines), route_prefix="/console") as url:
+    with served(console_app(watch, ask_timeline=Batch().ask), route_prefix="/console") as url:
         yield url
 
 

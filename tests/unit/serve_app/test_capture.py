@@ -58,18 +58,15 @@ class Fleet:
             "prefix": ["a1"],
         }
 
-    def capture(
-        self, path: Path, seconds: float, most_bytes: float = 1e9, warn: Callable[..., Any] = print
-    ) -> int:
+    def capture(self, path: Path, seconds: float) -> int:
         told: list[int] = []
         with capture.appended(path) as out:
             lost = capture.capture(
                 self.callers,
                 out,
                 seconds,
-                most_bytes,
                 told.append,
-                warn,
+                print,
                 clock=lambda: self.now_s,
                 sleep=self.sleep,
             )

@@ -109,13 +109,13 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Replica]:
 
 def test_the_file_has_the_steps_and_what_they_are_of(running, tmp_path, capsys):
     out = tmp_path / "steps.json"
-    argv = ("--seconds", "2", "--out", str(out), "--load", "demo")
+    argv = ("--seconds", "2", "--out", str(out))
     assert record.run(arguments(*argv)) == 0
     file = read_json(out, ProfileFile)
     assert file.source.startswith("brimful record, 2 s, ")
     made, limits = file.recordings["tiny"], engine()
     assert made.model_dump(exclude={"steps"}) == FACTS | {
-        "load": "demo",
+        "load": "",
         "kv_capacity_tokens": limits.kv_tokens,
         "max_num_seqs": limits.max_num_seqs,
         "max_num_batched_tokens": limits.max_num_batched_tokens,

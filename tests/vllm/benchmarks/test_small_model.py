@@ -10,13 +10,24 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from serve_app.demo.gguf_model import TEMPERATURE
 from serve_app.demo.model_folder import WEIGHTS, sha256
-from serve_app.demo.questions import QUESTIONS
 from tests.vllm.engines import Records, engine, generate, scheduler
 
 pytestmark = pytest.mark.engine
 
 # As the pinned versions of transformers, gguf and safetensors write the file.
 WEIGHTS_SHA256 = "7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b"
+QUESTIONS = (
+    "What is the capital of France?",
+    "Name the four seasons of the year.",
+    "How do plants make their food?",
+    "What does the heart do?",
+    "What is a computer program?",
+    "What is the chemical symbol of gold?",
+    "What is the ocean?",
+    "Explain in two sentences what a volcano is.",
+    "What is the boiling point of water at sea level?",
+    "What does a librarian do?",
+)
 LETTER = (
     "Dear Anna, the house by the harbour is ready at last. We painted the kitchen yellow, and the"
     " two rooms upstairs white, as you wished. The old stove was too heavy for the stairs, so four"

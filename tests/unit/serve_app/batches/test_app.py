@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from controller.errors import ConfigError
 from replicas.door.key_source import KeySource
 from replicas.door.settings import KeysFrom
 from serve_app.batches.app import batch_app
+from serve_app.batches.arguments import settings_of
 from serve_app.batches.store import Store
 
 URL = "/v1/completions"
@@ -188,6 +190,13 @@ def test_without_a_key_only_the_health_is_told(store: Store, tmp_path: Path) -> 
         assert client.get("/health").status_code == 200
         good = client.get("/v1/batches", headers={"Authorization": f"bearer {secret}"})
         assert good.status_code == 200
+
+
+def test_a_key_that_stands_in_the_configuration_is_not_repeated() -> None:
+    secret = {"security": {"keys": "sk-0123456789abcdef"}}
+    with pytest.raises(ConfigError) as refused:
+        settings_of({"serves": "http://h/v1", "folder": "/x", **secret})
+    assert "sk-" not in str(refused.value)
 
 
 def test_only_what_has_not_ended_can_be_cancelled(client: TestClient, store: Store) -> None:
