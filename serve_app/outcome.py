@@ -66,7 +66,6 @@ def lines_of(outcome: Outcome, wait_s: float) -> Iterator[str]:
     for group, count in sorted(by_group.items()):
         ours = [r for r in outcome.replicas if r.group == group]
         yield f"  {group}: {sum(r.confirmed for r in ours)} of {count} replicas confirmed"
-        yield from _otherwise(outcome.enforce, [r for r in ours if r.confirmed])
     if late := [r for r in outcome.replicas if not r.confirmed]:
         yield f"Not confirmed within {wait_s:g} s:"
         for r in late:
@@ -80,13 +79,3 @@ def lines_of(outcome: Outcome, wait_s: float) -> Iterator[str]:
         yield f"Not reached: the batch controller {version} and its replicas ({why})."
     if outcome.unanswered:
         yield "Run the command again."
-
-
-def _otherwise(enforce: bool, confirmed: list[Replica]) -> Iterator[str]:
-    """Replicas that have it and are not as it says."""
-    advice = sum(enforce and not r.configured for r in confirmed)
-    if advice:
-        yield f"    {advice} only report, as they are configured (batching.enforce: false)"
-    again = sum(r.enforced != (enforce and r.configured) for r in confirmed)
-    if again:
-        yield f"    {again} have been switched {'off' if enforce else 'on'} again since"

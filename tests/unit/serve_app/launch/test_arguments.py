@@ -34,7 +34,6 @@ def test_flags_of_vllm_are_left_over() -> None:
         ("--replicas", "many", "a number from 1"),
         ("--itl-ms", "0", "ms above 0"),
         ("--ttft-ms", "fast", "ms above 0"),
-        ("--device", "tpu", "choose from"),
     ],
 )
 def test_a_wrong_value_is_named(
