@@ -159,3 +159,19 @@ def test_who_cannot_tell_decides_all_the_same(monkeypatch):
     busy = Context(metrics(replica(arrivals=10.0)))
     assert scale(busy)[0] == 2
     assert scale(SimpleNamespace(current_num_replicas=4))[0] == 4
+
+
+def test_it_decides_once_a_second_and_at_once_for_another_number_of_replicas():
+    class Counted(Context):
+        reads = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "aggregated_metrics":
+                Counted.reads += 1
+            return super().__getattribute__(name)
+
+    scale, reads = policy(), []
+    for now_s, target in ((0.0, 1), (0.1, 1), (0.9, 1), (1.0, 1), (1.1, 2), (0.5, 2)):
+        scale(Counted(metrics(replica()), 1, target, now_s))
+        reads.append(Counted.reads)
+    assert reads == [1, 1, 1, 2, 3, 4]

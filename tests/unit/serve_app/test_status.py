@@ -1,6 +1,5 @@
 """``brimful status``: the controller's knowledge as tables, as JSON, and again and again."""
 
-import json
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from ray.serve.schema import (
 from controller.errors import BrimfulError
 from serve_app import status
 from serve_app.snapshot import replicas_of
-from serve_app.status import print_status, table_of, to_json, watch
+from serve_app.status import print_status, table_of, watch
 from serve_app.unready import unready_lines
 from tests.builders import batching, histogram_of, report
 from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, fleet, snapshot_of
@@ -61,16 +60,6 @@ def test_in_80_columns_nothing_is_cut(capsys):
     assert LONG_GROUP in joined
     assert "noreportfor7s" in joined
     assert "Controlisswitchedoff" in joined
-
-
-def test_scripts_get_a_flat_object_per_replica():
-    known = json.loads(json.dumps(to_json(snapshot_of(HEARD))))
-    assert known["version"] == "0.1.0+0a1b2c3d"
-    (replica,) = known["replicas"]
-    assert replica["group"] == "g"
-    assert replica["set_by"] == "bound"
-    assert replica["reported_s_ago"] == 2.5
-    assert replica["itl_p99_ms"] == pytest.approx(21.1, abs=0.1)
 
 
 def test_watching_goes_on_while_the_controller_is_away(capsys):

@@ -178,18 +178,3 @@ def test_a_deployment_of_another_name_is_one_that_is_gone(
     path: Any, value: Any, name: str, is_gone: bool
 ) -> None:
     assert found(app(), put(app(), path, value), name).gone == ([name] if is_gone else [])
-
-
-KV = {"kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both"}}
-
-
-def test_another_number_of_prefill_engines_is_sent_and_roles_at_all_are_a_restart() -> None:
-    auto = app(batching={**SLA, "roles": "auto"}, engine_kwargs=KV)
-    one = app(batching={**SLA, "roles": 1}, engine_kwargs=KV)
-    change = found(auto, one)
-    assert change.restarts == []
-    assert sent(change, auto) == {
-        "MixedServer:m": {"name": "MixedServer:m", "user_config": {"batching": {**SLA, "roles": 1}}}
-    }
-    none = found(app(batching=SLA, engine_kwargs=KV), auto)
-    assert any("batching.roles: is new" in line for line in none.restarts)

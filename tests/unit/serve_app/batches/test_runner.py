@@ -174,6 +174,30 @@ async def test_a_sender_that_fails_costs_no_slot(
     assert told["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
 
 
+async def test_what_has_come_is_kept_by_who_is_told_to_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, add, sent = threading.Event(), store.add_answers, list[int]()
+
+    def slow(rows: Any) -> None:
+        assert go_on.wait(10)
+        add(rows)
+
+    async def counts(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        sent.append(body["n"])
+        return Answer(200, {})
+
+    monkeypatch.setattr(store, "add_answers", slow)
+    batch_id = batch_of(store, *map(request, range(8)))
+    running = asyncio.create_task(Runner(store, counts).run())
+    while len(sent) < 8:  # noqa: ASYNC110 - the runner's work
+        await asyncio.sleep(0.01)
+    running.cancel()
+    go_on.set()
+    await asyncio.gather(running, return_exceptions=True)
+    assert store.answered(batch_id) == set(range(1, 9))
+
+
 async def test_another_process_goes_on_where_one_was_killed(tmp_path: Path) -> None:
     first = Store(tmp_path)
     sent: list[int] = []

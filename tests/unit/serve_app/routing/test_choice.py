@@ -1,6 +1,5 @@
 """Which replica is chosen, and what a router counts of its own."""
 
-import random
 from collections import Counter
 from typing import Any
 
@@ -133,19 +132,3 @@ def test_replicas_that_are_gone_are_forgotten() -> None:
     made.keep("b")
     assert set(made._known) == {"b"}
     assert made.choose("ab", ASKED, NOW_S).outcome == "partial"
-
-
-def test_what_is_sent_to_an_own_replica_is_all_that_is_sent_there() -> None:
-    made: HeadroomChooser[str] = HeadroomChooser(own="a", rng=random.Random(0))
-    for name in "ab":
-        made.update(name, room(), NOW_S)
-    for _ in range(50):
-        made.sent("b", ASKED, NOW_S + 0.1)
-        made.sent("a", ASKED, NOW_S + 0.1)
-    made.update("b", room(NOW_S + 1, arrivals=200), NOW_S + 1)
-    made.update("a", room(NOW_S + 1, arrivals=60), NOW_S + 1)
-    assert made.share == 0.25  # of what comes to the others
-    made.sent("a", ASKED, NOW_S + 1)
-    made.sent("b", ASKED, NOW_S + 1)
-    waits = {name: made.choose(name, ASKED, NOW_S + 1).wait_s for name in "ab"}
-    assert waits == {"a": pytest.approx(1.0), "b": pytest.approx(2.5)}

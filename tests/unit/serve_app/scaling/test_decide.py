@@ -266,3 +266,15 @@ def test_requests_that_do_not_count_keep_the_last_replica_and_no_other():
     assert looks(scale, fleets)[-1].desired == 1
     idle = replace(held, unscaled=0.0)
     assert looks(scaler(), [reading(idle, minimum=0)] * 60)[-1].desired == 0
+
+
+def test_silent_replicas_are_taken_to_be_as_busy_when_fewer_would_do():
+    fleet = reading(*[one(6.0)] * 2, current=6, target=6)
+    # 1.76 x 6 / 2 and something to spare; of the two alone: 2
+    assert looks(scaler(peak_s=30.0), [fleet] * 2, 40.0)[-1].desired == 6
+
+
+def test_a_replica_that_a_deep_queue_asked_for_is_kept_for_the_past():
+    fleets = [reading(*[deep(w, arrivals=1.0)] * 2) for w in [200.0] * 4 + [0.0] * 7]
+    # It is given up 70 s after it was asked for.
+    assert numbers(looks(scaler(peak_s=60.0), fleets)) == [2, 2, 2, 3] + [2] * 6 + [1]

@@ -81,3 +81,19 @@ def test_many_are_late_where_more_than_a_tenth_and_a_handful_is(
     late, of, seconds, refused_per_s, many
 ):
     assert lately(late, of, seconds, refused_per_s=refused_per_s).many_late is many
+
+
+@pytest.mark.parametrize("pushed_s", [1, 2, 5, 30])
+def test_how_fast_it_learns_is_a_matter_of_time_and_not_of_how_often_it_is_told(pushed_s):
+    allowance, share = ErrorBudget(AIM), FIRST
+    for now_s in range(int(DOUBLES_S) + 1):
+        share = allowance.look(float(now_s), [served(float(now_s // pushed_s * pushed_s), 0.0)])
+    assert share == pytest.approx(2 * FIRST)
+
+
+@pytest.mark.parametrize("now_s", [121.0, 5.0])  # after a long gap, and by a clock that went back
+@pytest.mark.parametrize("late", [300.0, 9000.0])
+def test_after_looks_that_are_missing_nobody_is_known_to_be_late(now_s, late):
+    allowance = lately(50.0)
+    allowance.look(now_s, [served(600.0 + late, late)])
+    assert not allowance.many_late

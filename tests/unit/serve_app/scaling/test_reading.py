@@ -69,3 +69,28 @@ def test_rates_and_counts_are_taken_as_they_were_said_last() -> None:
     assert (load.arrivals_per_s, load.demand_per_s, load.running) == (9.0, 9.0, 3.0)
     assert (load.name, load.first_tokens, load.late_first_tokens) == (0, 80.0, 3.0)
     assert read(FINE).replicas[0].first_tokens is None
+
+
+def test_bounds_that_contradict_are_the_lower_one() -> None:
+    seen = read(capacity_adjusted_min_replicas=4, capacity_adjusted_max_replicas=2)
+    assert (seen.minimum, seen.maximum) == (4, 4)
+
+
+def test_after_a_clock_that_went_back_statistics_grow_old_all_the_same() -> None:
+    ages, raw = Ages(), {"running": {"a": [SimpleNamespace(timestamp=5.0)]}}
+    old = [ages.old(raw, now_s, 20.0) for now_s in (3600.0, 100.0, 120.0, 121.0)]
+    assert old == [set(), set(), set(), {"a"}]
+
+
+def test_statistics_that_are_pushed_often_may_be_as_old_as_the_usual_ones() -> None:
+    config = SimpleNamespace(metrics_interval_s=1.0, look_back_period_s=30.0)
+    context = SimpleNamespace(
+        current_num_replicas=1,
+        aggregated_metrics={name: {0: value} for name, value in FINE.items()},
+        raw_metrics={"running": {0: [SimpleNamespace(timestamp=1.0, value=3.0)]}},
+        config=config,
+    )
+    ages, silent = Ages(), []
+    for context.current_time in (0.0, 26.0, 27.0):  # two pushes of 10 s, and a fifth of 30 s
+        silent.append(read_fleet(context, ages).unreporting)
+    assert silent == [0, 0, 1]

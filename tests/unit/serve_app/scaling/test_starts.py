@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.scaling.starts import LONGEST_S, Starts
+from serve_app.scaling.starts import GAP_S, LONGEST_S, Starts
 
 
 def shown(starts: Starts, looks: Sequence[tuple[Any, ...]]) -> Starts:
@@ -83,3 +83,13 @@ def test_a_replica_that_was_out_for_a_moment_has_not_started() -> None:
     flaps = [(now_s, "a" if now_s % 2 else "ab", 2) for now_s in range(20)]
     assert not named(*flaps).learned
     assert named(*flaps, (20, "a", 2), (100, "ac", 2)).takes_s == 81  # it is missed at 19
+
+
+@pytest.mark.parametrize(("gap_s", "learned"), [(GAP_S, True), (GAP_S + 1, False), (3600, False)])
+def test_a_start_in_which_the_clock_was_set_ahead_is_not_learned(
+    gap_s: float, learned: bool
+) -> None:
+    starts = Starts(60.0)
+    for look in ((1000, 1, 1), (1010, 1, 2), (1010 + gap_s, 1, 2), (1050 + gap_s, 2, 2)):
+        starts.observe(*look)
+    assert starts.learned is learned
