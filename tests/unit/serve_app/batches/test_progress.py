@@ -47,3 +47,12 @@ def test_a_forecast_is_from_now_to_a_year_and_none_are_left_at_the_end(
         assert end_s is None or 0 <= end_s <= LONGEST_S
         assert (end_s is None) == (k < 10)
         assert not (batch.late(100.0 * k, answers) and not batch.left and end_s == 0)
+
+
+@pytest.mark.parametrize(("lines", "other", "ends_s"), [(720, 5400, 14_400), (5400, 720, 61_200)])
+def test_batches_that_share_slots_are_forecast_by_the_rate_of_both(
+    lines: int, other: int, ends_s: float
+) -> None:
+    batch = Progress(lines, 86_400, 86_400, 0.0)
+    batch.end_s(0.0, 0)
+    assert batch.end_s(3600.0, 360, [other]) == pytest.approx(ends_s)  # 0.1/s in turns

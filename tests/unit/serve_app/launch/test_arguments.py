@@ -1,7 +1,6 @@
 """What ``brimful serve`` may be given."""
 
 import argparse
-from pathlib import Path
 
 import pytest
 
@@ -45,11 +44,6 @@ def test_a_wrong_value_is_named(
     assert flag in said
     assert value in said
     assert allowed in said
-
-
-def test_a_file_is_told_by_its_name() -> None:
-    args, more = parsed("serve.yaml")
-    assert given_file(args, more) == Path("serve.yaml")
 
 
 def test_a_file_says_itself_what_a_model_is_given() -> None:
