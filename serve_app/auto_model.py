@@ -4,10 +4,9 @@
 names to another. It is for the plain ingress; direct streaming has one model per application.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, StringConstraints, field_validator
@@ -16,6 +15,7 @@ from controller.classes import AUTO as OWN_CLASS
 from controller.config import Block
 from controller.validation import join, shown
 from replicas.admission.asked import KEYS_CLASSES, OBJECTIVE
+from serve_app.routing.prompt import read_prompt
 from serve_app.snapshot import ReplicaStatus
 
 AUTO = "auto_model"
@@ -108,13 +108,12 @@ class RequestFacts:
     @classmethod
     def of(cls, body: Mapping[str, Any], headers: Mapping[str, str]) -> "RequestFacts":
         """What a request's body and headers say."""
-        messages, tools = body.get("messages"), body.get("tools")
-        texts = sum(_texts(messages or body.get("prompt") or ""))
+        prompt = read_prompt(SimpleNamespace(**body), 0)
         told = {name.lower(): value for name, value in headers.items()}
         return cls(
-            (texts + (len(json.dumps(tools, default=str)) if tools else 0)) // CHARACTERS_A_TOKEN,
-            bool(tools),
-            "file" in body or any(part in MEDIA for part in _kinds(messages)),
+            prompt.chars // CHARACTERS_A_TOKEN + prompt.tokens if prompt else 0,
+            bool(body.get("tools")),
+            "file" in body or any(part in MEDIA for part in _kinds(body.get("messages"))),
             _class_of(body, told),
             told,
         )
@@ -184,23 +183,6 @@ def problems(auto: AutoModel, models: Iterable[str], where: str) -> list[str]:
         if before is not None:
             found.append(f"{at}: it never matches: rules[{before}] has all of its requests")
     return found
-
-
-def _texts(value: Any) -> Iterator[int]:
-    """Lengths in characters; a token id counts as a token."""
-    if isinstance(value, str):
-        yield len(value)
-    elif isinstance(value, int):
-        yield CHARACTERS_A_TOKEN
-    elif isinstance(value, Mapping):
-        yield from _texts(value.get("content") or value.get("text") or "")
-        for call in value.get("tool_calls") or ():
-            function = call.get("function") if isinstance(call, Mapping) else None
-            if isinstance(function, Mapping):
-                yield len(str(function.get("arguments", "")))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _texts(one)
 
 
 def _kinds(messages: Any) -> Iterator[Any]:

@@ -21,7 +21,7 @@ from serve_app.snapshot import connect, engines_of, read_snapshot
 
 PERIOD_S = 1.0
 LOOK_S = 10.0  # for replicas that came
-MOST_MB = 1000.0
+MOST_BYTES = 1e9  # of a file, where a capture ends
 MOST_AT_ONCE = 64  # replicas that are asked
 LINE, LONGEST_LINE = b'{"arrival_s":', 10_000  # how each begins; 64 hashes take 700 bytes
 TAKEN = "is captured by another, or was so until less than 30 s ago; wait for its end"
@@ -34,7 +34,7 @@ ABOUT = (
 )
 EPILOG = (
     "The file is appended to, so that a capture that was stopped goes on; hashes of two captures"
-    " do not compare. Ctrl-C ends it."
+    " do not compare. Ctrl-C ends it, and a file of 1 GB."
 )
 Callers = Callable[[], dict[str, Call]]
 """The replicas that there are now, by id."""
@@ -44,13 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = ABOUT, EPILOG
     add_out(parser, "JSONL, appended to")
     parser.add_argument("--seconds", type=above_0, help="how long (default: until Ctrl-C)")
-    parser.add_argument(
-        "--max-mb",
-        type=above_0,
-        default=MOST_MB,
-        metavar="MB",
-        help=f"ends where the file has so many (default: {MOST_MB:g})",
-    )
     add_group(parser, "replicas of this group alone")
     add_address(parser)
 
@@ -82,7 +75,6 @@ def run(args: argparse.Namespace) -> int:
             callers,
             out,
             args.seconds or float("inf"),
-            args.max_mb * 1e6,
             bar.update,
             lambda text: bar.write(text, file=sys.stderr),
         )
@@ -131,7 +123,6 @@ def capture(
     callers: Callers,
     out: TextIO,
     seconds: float,
-    most_bytes: float,
     tell: Callable[[int], Any],
     warn: Callable[[str], Any],
     *,
@@ -153,7 +144,7 @@ def capture(
         asking = _Asking(pool, out, tell, warn)
         asking.begin(calls)
         try:
-            while (left_s := seconds - (clock() - begin_s)) > 0 and out.tell() < most_bytes:
+            while (left_s := seconds - (clock() - begin_s)) > 0 and out.tell() < MOST_BYTES:
                 sleep(min(PERIOD_S, left_s))
                 if clock() >= looked_s + LOOK_S:
                     calls, looked_s = asking.look(callers, calls), clock()

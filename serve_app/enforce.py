@@ -7,7 +7,7 @@ way; replicas take it over with their next report, which then says so.
 import argparse
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -34,8 +34,8 @@ ABOUT = (
     " come later. Waits until the replicas have confirmed it."
 )
 STATUS = (
-    "Exit status: 0 every replica confirmed it; 1 some did not in time, and are named; 2 nothing"
-    " was switched, or no controller answered in time and the message names what may still come."
+    "Exit status: 0 every replica confirmed it; 1 some did not in time, and are named; 2 no such"
+    " group, or no controller answered in time."
 )
 
 Call = Callable[..., Any]
@@ -43,15 +43,7 @@ Call = Callable[..., Any]
 
 
 class UnansweredError(BrimfulError):
-    """A controller did not answer; the message is why.
-
-    Args:
-        may_act: it may have received the call, and act on it all the same.
-    """
-
-    def __init__(self, why: str, *, may_act: bool = False) -> None:
-        super().__init__(why)
-        self.may_act = may_act
+    """A controller did not answer; the message is why. It may act on the call all the same."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,17 +95,15 @@ def connect(address: str) -> dict[str, Call]:
 
 def _caller(handle: Any) -> Call:
     import ray
-    from ray.exceptions import RayError, RayTaskError
+    from ray.exceptions import RayError
 
     def call(method: str, *args: Any) -> Any:
         try:
             return ray.get(getattr(handle, method).remote(*args), timeout=ANSWER_S)
         except AttributeError:
             raise UnansweredError("it is of a version that cannot be switched") from None
-        except RayTaskError as error:
-            raise UnansweredError(first_line(error.cause or error)) from None
         except RayError as error:
-            raise UnansweredError(first_line(error), may_act=method == "switch") from None
+            raise UnansweredError(first_line(getattr(error, "cause", None) or error)) from None
 
     return call
 
@@ -130,13 +120,11 @@ def switch(
     """Switch control in every controller; return when all replicas confirmed, or after ``wait_s``.
 
     Raises:
-        BrimfulError: no controller answers, or none knows the group; says whether one that was
-            told may still switch.
+        BrimfulError: no controller answers, or none knows the group.
     """
     _check_group(controllers, group)
     until_s = clock() + wait_s
     made: dict[str, Switch] = {}
-    may_act: set[str] = set()
     seen: dict[tuple[str, str], Replica] = {}
     refused: dict[str, tuple[Refused, ...]] = {}  # by version
     while True:
@@ -148,8 +136,6 @@ def switch(
                 known = _made_known(call, version, made, enforce=enforce, group=group)
             except UnansweredError as error:
                 unanswered[version] = str(error)
-                if error.may_act:
-                    may_act.add(version)
                 continue
             settled = settled and known["up_s"] >= SETTLED_S
             seen |= {(r.group, r.replica): r for r in _replicas(known, made[version])}
@@ -163,7 +149,7 @@ def switch(
             return outcome
         if clock() >= until_s:
             if not made:
-                raise BrimfulError(_nobody_answers(unanswered, may_act))
+                raise BrimfulError(_nobody_answers(unanswered))
             return outcome
         sleep(POLL_S)
 
@@ -229,12 +215,6 @@ def _check_group(controllers: Mapping[str, Call], group: str | None) -> None:
     raise BrimfulError(f"--group: {group!r} does not exist; {there}")
 
 
-def _nobody_answers(unanswered: Mapping[str, str], may_act: Collection[str] = ()) -> str:
+def _nobody_answers(unanswered: Mapping[str, str]) -> str:
     why = "; ".join(f"{version}: {why}" for version, why in unanswered.items())
-    if may_act:
-        return (
-            f"no batch controller answers ({why}); the switch was sent to"
-            f" {', '.join(sorted(may_act))}, and may still take effect there: `brimful status`"
-            " shows it, and this command can be run again"
-        )
-    return f"nothing was switched: no batch controller answers ({why})"
+    return f"no batch controller answers ({why}); `brimful status` shows whether one switched later"

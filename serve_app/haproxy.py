@@ -29,8 +29,7 @@ from serve_app.haproxy_watch import APPLICATION, take_over, watch
 COMMAND = "brimful-haproxy"
 OURS = "RAY_SERVE_HAPROXY_BINARY_PATH"
 BINARY = "BRIMFUL_HAPROXY_BINARY"  # where HAProxy itself is; otherwise where Ray looks for it
-# The address at which HAProxy's own statistics and metrics are served; Ray would take every one.
-STATUS_HOST = "BRIMFUL_HAPROXY_STATUS_HOST"
+# Where HAProxy's own statistics and metrics are served: Ray would take every address.
 STATUS_BIND = re.compile(r"^(frontend prometheus|listen stats)\n( *bind )\*?:", re.M)
 ADMIN_MODE = re.compile(r"^( *stats socket .*) mode 666 ", re.M)
 # Where bodies are forwarded, the router may have headers to add (LoRA's), so it has to be reached.
@@ -148,23 +147,19 @@ def change(path: Path) -> None:
     for status, text in ANSWERS.items():
         (path.parent / ANSWER.format(status)).write_text(text)
     forwarded = os.environ.get(FORWARD_BODY, "0") == "1"
-    host = os.environ.get(STATUS_HOST, "127.0.0.1")
-    path.write_text(changed(written, path.parent, router_needed=forwarded, status_host=host))
+    path.write_text(changed(written, path.parent, router_needed=forwarded))
     script = path.parent / "ingress_request_router.lua"
     if script.exists():
         script.write_text(changed_script(script.read_text()))
 
 
-def changed(
-    written: str, answers: Path, *, router_needed: bool, status_host: str = "127.0.0.1"
-) -> str:
+def changed(written: str, answers: Path, *, router_needed: bool) -> str:
     """Ray's configuration with our answers, and with a way past a router that does not answer.
 
     Args:
         written: as Ray wrote it.
         answers: the folder with the files of ``ANSWERS``.
         router_needed: whether a request may not go to a replica that no router chose.
-        status_host: the address of HAProxy's statistics and metrics.
     """
     files = {status: answers / ANSWER.format(status) for status in ANSWERS}
     ours = ERROR_FILE.sub(rf"\1errorfile \2 {files[503]}\n", written)
@@ -174,7 +169,7 @@ def changed(
     ours = NO_ROUTE.sub(
         rf"\1http-request return status {missing} errorfile {files[missing]}\n", ours
     )
-    ours = STATUS_BIND.sub(rf"\1\n\g<2>{status_host}:", ours)
+    ours = STATUS_BIND.sub(r"\1\n\g<2>127.0.0.1:", ours)
     ours = ADMIN_MODE.sub(r"\1 mode 600 ", ours)
     ours = ours.replace(ROUTES, WAIT + DEADLINE + ROUTES, 1)
     # Without this rule the request goes to the replica with the fewest open, as without a router.

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-MOST_NAMED = 20  # replicas that did not confirm; in a fleet of hundreds nobody reads more
-
 
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -68,32 +66,16 @@ def lines_of(outcome: Outcome, wait_s: float) -> Iterator[str]:
     for group, count in sorted(by_group.items()):
         ours = [r for r in outcome.replicas if r.group == group]
         yield f"  {group}: {sum(r.confirmed for r in ours)} of {count} replicas confirmed"
-        yield from _otherwise(outcome.enforce, [r for r in ours if r.confirmed])
-    late = [r for r in outcome.replicas if not r.confirmed]
-    if late:
+    if late := [r for r in outcome.replicas if not r.confirmed]:
         yield f"Not confirmed within {wait_s:g} s:"
-        for r in late[:MOST_NAMED]:
+        for r in late:
             yield f"  {r.replica} of {r.group}, last report {r.reported_s_ago:.1f} s ago"
-        if len(late) > MOST_NAMED:
-            yield f"  and {len(late) - MOST_NAMED} more"
         yield "Each of them takes the switch over as soon as it reaches the controller."
     if outcome.refused:
         yield "Not switched, since the controller refuses their reports; they decide by themselves:"
-        for one in outcome.refused[:MOST_NAMED]:
+        for one in outcome.refused:
             yield f"  {one.replica} of {one.group}: {one.reason}"
-        if len(outcome.refused) > MOST_NAMED:
-            yield f"  and {len(outcome.refused) - MOST_NAMED} more"
     for version, why in outcome.unanswered.items():
         yield f"Not reached: the batch controller {version} and its replicas ({why})."
     if outcome.unanswered:
         yield "Run the command again."
-
-
-def _otherwise(enforce: bool, confirmed: list[Replica]) -> Iterator[str]:
-    """Replicas that have it and are not as it says."""
-    advice = sum(enforce and not r.configured for r in confirmed)
-    if advice:
-        yield f"    {advice} only report, as they are configured (batching.enforce: false)"
-    again = sum(r.enforced != (enforce and r.configured) for r in confirmed)
-    if again:
-        yield f"    {again} have been switched {'off' if enforce else 'on'} again since"

@@ -41,10 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long, while requests come",
     )
     add_out(parser, "JSON, overwritten")
-    parser.add_argument("--name", help="of the recording in the file (default: the model's name)")
     add_replica(parser)
     add_group(parser, "a replica of this group")
-    parser.add_argument("--load", default="", metavar="TEXT", help="what was asked, for the file")
     add_address(parser)
 
 
@@ -70,13 +68,13 @@ def run(args: argparse.Namespace) -> int:
         steps = record(call, args.seconds, tell)
     recording = RecordedEntry(
         **facts,
-        load=args.load,
+        load="",
         kv_capacity_tokens=engine.kv_tokens,
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         steps=RecordedSteps(**steps),
     )
-    name = args.name or facts["model"].partition(",")[0]
+    name = facts["model"].partition(",")[0]
     source = f"brimful record, {args.seconds:g} s, {datetime.now(UTC):%Y-%m-%d}"
     file = ProfileFile(source=source, recordings={name: recording})
     args.out.write_text(file.model_dump_json(exclude_defaults=True) + "\n")

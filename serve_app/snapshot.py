@@ -242,28 +242,32 @@ def read_snapshot() -> dict[str, Any]:
         BrimfulError: there is no controller of this version, or it does not answer.
     """
     import ray
-    from ray.exceptions import GetTimeoutError, RayError
+    from ray.exceptions import RayError
 
     from controller.fleet.actor import find_controller
     from serve_app.scaling_export import read_told
 
     try:
         snapshot: dict[str, Any] = ray.get(find_controller().snapshot.remote(), timeout=ANSWER_S)
-    except GetTimeoutError:
-        raise BrimfulError(
-            f"the batch controller did not answer within {ANSWER_S:g} s: it is busy or starting;"
-            " replicas go on by themselves meanwhile"
-        ) from None
-    except ValueError as error:
-        raise BrimfulError(
-            f"no batch controller here: {first_line(error)}; the first replica starts one"
-        ) from None
-    except (RayError, RuntimeError, OSError) as error:
-        raise BrimfulError(
-            f"the batch controller is gone for the moment ({type(error).__name__}); replicas go on"
-            " by themselves, and Ray starts it again"
-        ) from None
+    except (RayError, RuntimeError, OSError, ValueError) as error:
+        raise unanswered(error) from None
     return {**snapshot, "scaling": read_told()}
+
+
+def unanswered(error: Exception) -> BrimfulError:
+    """What there is to say of a controller that was asked, and that this came of."""
+    if isinstance(error, TimeoutError):
+        return BrimfulError(
+            "the batch controller did not answer in time: it is busy or starting; replicas go on by"
+            " themselves meanwhile"
+        )
+    if isinstance(error, ValueError):
+        said = f"no batch controller here: {first_line(error)}; the first replica starts one"
+        return BrimfulError(said)
+    return BrimfulError(
+        f"the batch controller is gone for the moment ({type(error).__name__}); replicas go on by"
+        " themselves, and Ray starts it again"
+    )
 
 
 def first_line(error: BaseException) -> str:

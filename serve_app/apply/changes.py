@@ -90,8 +90,9 @@ def _ours(running: Data, wanted: Data, behind_ingress: bool, found: Changes) -> 
     rest = {"llm_configs", SECURITY}
     found.restarts += _different(_less(old, rest), _less(new, rest), "args")
     was, now = _entries(old), _entries(new)
-    found.restarts += [f"model {name}: is gone, and its replicas with it" for name in was - now]
-    found.restarts += [f"model {name}: is new, as a deployment of its own" for name in now - was]
+    gone_, new_ = ([n for n in one if n not in other] for one, other in ((was, now), (now, was)))
+    found.restarts += [f"model {name}: is gone, and its replicas with it" for name in gone_]
+    found.restarts += [f"model {name}: is new, as a deployment of its own" for name in new_]
     overrides = _overrides(running)
     asked = _overrides(wanted)
     sent: dict[str, Data] = {name: copy.deepcopy(one) for name, one in asked.items()}
@@ -128,18 +129,13 @@ def _ours(running: Data, wanted: Data, behind_ingress: bool, found: Changes) -> 
         found.application["deployments"] = listed
 
 
-class _Entries(dict[str, tuple[int, Data]]):
-    def __sub__(self, other: Mapping[str, Any]) -> list[str]:
-        return [name for name in self if name not in other]
-
-
-def _entries(args: Data) -> _Entries:
+def _entries(args: Data) -> dict[str, tuple[int, Data]]:
     """Entries by their models' names.
 
     Raises:
         ConfigError: one stands in a file of its own, which Serve does not know the contents of.
     """
-    found = _Entries()
+    found: dict[str, tuple[int, Data]] = {}
     for index, entry in enumerate(args.get("llm_configs") or []):
         if not isinstance(entry, dict):
             place = f"llm_configs[{index}]"

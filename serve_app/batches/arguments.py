@@ -1,5 +1,6 @@
 """What the batch application may be given. Pure."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from controller.config import Block
 from controller.validation import parse
 from replicas.door.settings import KeysFrom
+from serve_app.console.arguments import SECURITY, keys_of
 from serve_app.routing.removed_keys import refuse_removed
 
 REMOVED = {
@@ -75,4 +77,6 @@ def settings_of(args: Any, where: str = "args") -> BatchSettings:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
     refuse_removed(args, REMOVED, where)
+    if isinstance(args, Mapping):
+        keys_of({SECURITY: args.get(SECURITY)}, where)  # it repeats no key that stands there
     return parse(BatchSettings, args, where)

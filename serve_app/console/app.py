@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -17,14 +17,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.errors import BrimfulError
 from replicas.door.key_source import KeySource
+from serve_app.console.deployments import Deployment
 from serve_app.console.page import Page, SignInPage
 from serve_app.console.sign_in import Sessions, SignIn
-from serve_app.console.timelines import Timelines
 from serve_app.console.view import View
 from serve_app.console.watch import Watch
 
 JSON = "application/json"
 LONGEST_NAME = 1000  # characters of a group or replica; longer ones are nobody's
+
+AskTimeline = Callable[[Deployment, str], Awaitable[dict[str, Any]]]
+"""A replica of a deployment, asked for its last minute; a BrimfulError: it does not answer."""
 
 
 class Headers:
@@ -54,13 +57,13 @@ class Headers:
 
 
 def console_app(
-    watch: Watch, keys: KeySource | None = None, timelines: Timelines | None = None
+    watch: Watch, keys: KeySource | None = None, ask_timeline: AskTimeline | None = None
 ) -> Starlette:
     """The application; it looks at the fleet from its start to its end.
 
     Args:
         keys: of which one has to be shown; None: it asks for none.
-        timelines: None: it shows none.
+        ask_timeline: None: it shows none.
     """
     page = Page.shipped()
     middleware = [Middleware(Headers, policy=page.policy)]
@@ -87,7 +90,7 @@ def console_app(
         return Response(json.dumps(known, allow_nan=False), status, media_type=JSON)
 
     async def timeline(request: Request) -> Response:
-        status, known = await timeline_of(watch, timelines, request.query_params)
+        status, known = await timeline_of(watch, ask_timeline, request.query_params)
         return Response(json.dumps(known, allow_nan=False), status, media_type=JSON)
 
     return Starlette(
@@ -121,14 +124,14 @@ def series_of(view: View, query: Mapping[str, str]) -> tuple[int, dict[str, Any]
 
 
 async def timeline_of(
-    watch: Watch, timelines: Timelines | None, query: Mapping[str, str]
+    watch: Watch, ask: AskTimeline | None, query: Mapping[str, str]
 ) -> tuple[int, dict[str, Any]]:
     """Status and JSON of ``?replica=...``."""
     where = watch.deployment_of(query.get("replica", ""))
-    if timelines is None or where is None:
+    if ask is None or where is None:
         return 404, {"error": "there is none of that name now"}
     try:
-        return 200, await timelines.of(where, query["replica"])
+        return 200, await ask(where, query["replica"])
     except BrimfulError as error:
         return 503, {"error": str(error)}
 

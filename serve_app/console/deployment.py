@@ -20,10 +20,9 @@ from replicas.door.key_source import KeySource
 from serve_app.console.app import console_app
 from serve_app.console.arguments import keys_of
 from serve_app.console.deployments import Deployment, deployments_of
-from serve_app.console.timelines import Timelines
 from serve_app.console.watch import Watch
 from serve_app.replica_calls import ask
-from serve_app.snapshot import first_line
+from serve_app.snapshot import unanswered
 
 ANSWER_S = 5.0
 SERVE_EVERY = 5  # looks: Ray Serve's own controller has more to do than to be asked every second
@@ -47,20 +46,10 @@ class Cluster:
             if self._controller is None:
                 self._controller = await asyncio.to_thread(find_controller)
             glance = await asyncio.wait_for(self._controller.packed_snapshot.remote(), ANSWER_S)
-        except TimeoutError:
-            raise BrimfulError(
-                f"the batch controller did not answer within {ANSWER_S:g} s; replicas go on by"
-                " themselves meanwhile"
-            ) from None
-        except ValueError as error:
-            problem = f"no batch controller: {first_line(error)}; the first replica starts one"
-            raise BrimfulError(problem) from None
-        except (RayError, RuntimeError, OSError) as error:
-            self._controller = None
-            raise BrimfulError(
-                f"the batch controller is gone for the moment ({type(error).__name__}); replicas go"
-                " on by themselves, and Ray starts it again"
-            ) from None
+        except (RayError, RuntimeError, OSError, ValueError) as error:
+            if not isinstance(error, TimeoutError):
+                self._controller = None
+            raise unanswered(error) from None
         if self._looks % SERVE_EVERY == 0:
             self._deployments = await self._serves()
         self._looks += 1
@@ -75,7 +64,7 @@ class Cluster:
             return self._deployments
 
     async def timeline(self, deployment: Deployment, replica_id: str) -> dict[str, Any]:
-        """What ``Timelines`` asks of one replica.
+        """The last minute of a replica, as ``replicas.server.timeline_link.Minute`` has it.
 
         Raises:
             BrimfulError: it is gone, or does not answer.
@@ -106,9 +95,8 @@ def build(args: Mapping[str, Any]) -> serve.Application:
 
     def app() -> Starlette:
         cluster = Cluster()
-        timelines = Timelines(cluster.timeline)
         source = None if keys is None else KeySource(keys)
-        return console_app(Watch(cluster.read), source, timelines)
+        return console_app(Watch(cluster.read), source, cluster.timeline)
 
     deployment = serve.deployment(
         serve.ingress(app)(),

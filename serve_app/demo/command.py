@@ -18,18 +18,16 @@ from serve_app.demo.calibrate import StepTimes, calibrate
 from serve_app.demo.client import send
 from serve_app.demo.load import make_load
 from serve_app.demo.machine import small_model_obstacle
-from serve_app.demo.model import MODELS, SMALL, TINY, DemoModel
+from serve_app.demo.model import MODELS, SMALL, TINY, TUNED_ON, DemoModel
 from serve_app.demo.plot import draw
-from serve_app.demo.report import OFF, ON, TUNED, Phase, client_table, replica_table, too_busy
+from serve_app.demo.report import OFF, ON, TUNED, Phase, client_table, too_busy
 from serve_app.demo.stack import Stack, one_phase
-from serve_app.demo.tuned import tuned_for
-from serve_app.demo.verdict import claims, price, rows
+from serve_app.demo.verdict import claims, rows
 from serve_app.flag_number import ABOVE_0, number
 from serve_app.launch.local_cluster import local_cluster
 from serve_app.options import add_json
 
 WARM_UP_S = 8.0  # with control on: the policy has seen no step under this SLA yet
-QUESTION = "Why is the sky blue? Answer in one sentence."
 WIDTH = 80
 
 
@@ -76,8 +74,6 @@ def run(args: argparse.Namespace) -> int:
     console.print(f"[2/7] Starting Ray and {stack.replicas} vLLM engines (usually 60 s) ...")
     with contextlib.ExitStack() as exits:
         stack.start(exits.enter_context(local_cluster(logs=directory)), directory, console)
-        if model.speaks:
-            console.print(f"      {QUESTION}\n      > {stack.ask(QUESTION)}", markup=False)
         times, sla_ms = _calibrate(console, stack, args.sla_ms)
         phases = _phases(console, stack, times, sla_ms, args.seconds)
         held = _report(console, phases, sla_ms, args.plot)
@@ -129,8 +125,7 @@ def _phases(
         make_load(stack.model, times, sla_ms, stack.replicas, duration_s, seed)
         for duration_s, seed in ((WARM_UP_S, 0), (seconds, 1))
     )
-    tuned = tuned_for(stack.model)
-    where = "" if tuned.here else f" on another kind of machine ({tuned.machine})"
+    tuned = stack.model.tuned
     console.print(f"[4/7] Warming up with the same kind of load ({WARM_UP_S:g} s) ...")
     stack.go_by(stack.adaptive(sla_ms))
     stack.switch(enforce=True)
@@ -145,12 +140,12 @@ def _phases(
     stack.switch(enforce=True)
     on = one_phase(stack, load, ON, begin_s)
     console.print(
-        f"[6/7] The same, static: {tuned.limits.cap} running requests,"
-        f" {tuned.limits.token_budget} tokens a step\n      (found before for this load{where})"
-        " ...",
+        f"[6/7] The same, static: {tuned.cap} running requests,"
+        f" {tuned.token_budget} tokens a step\n"
+        f"      (found before for this load on {TUNED_ON}) ...",
         soft_wrap=True,
     )
-    stack.go_by(stack.static(tuned.limits))
+    stack.go_by(stack.static(tuned))
     return off, on, one_phase(stack, load, TUNED, begin_s)
 
 
@@ -158,7 +153,6 @@ def _report(
     console: Console, phases: tuple[Phase, Phase, Phase], sla_ms: float, plot: Path
 ) -> bool:
     """Print all of it; whether all held that does not depend on the machine."""
-    off, on, _ = phases
     busy = too_busy(phases)
     if busy:
         console.print(
@@ -169,14 +163,11 @@ def _report(
     else:
         console.print()
         console.print(client_table(phases, sla_ms))
-    console.print(replica_table(off, on))
     try:
         draw(phases, sla_ms, plot)
         console.print(f"Cap, prompt tokens and ITL over time: {plot.absolute()}", soft_wrap=True)
     except ConfigError as error:  # the figures stand without it
         console.print(f"No picture: {error}", soft_wrap=True)
-    if not busy:
-        console.print(price(*phases, sla_ms))
     found = claims(*phases, sla_ms, fair=not busy)
     for claim in found:
         console.print(claim.line())

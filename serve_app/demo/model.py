@@ -19,6 +19,14 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class StaticLimits:
+    """What vLLM would be started with: ``max_num_seqs`` and ``max_num_batched_tokens``."""
+
+    cap: int
+    token_budget: int
+
+
+@dataclass(frozen=True, slots=True)
 class DemoModel:
     """A model, and a load under which vLLM's own limits stall its streams.
 
@@ -32,7 +40,7 @@ class DemoModel:
         longs_per_stream: how many long prompts come for each stream.
         token_ids: from which prompts are drawn.
         sla_gaps: the SLA in gaps between tokens of a lightly loaded stack (``calibrate``).
-        speaks: whether its answers mean something.
+        tuned: the best static limits for this load, found beforehand on ``TUNED_ON``.
     """
 
     name: str
@@ -45,9 +53,11 @@ class DemoModel:
     longs_per_stream: float
     token_ids: tuple[int, int]
     sla_gaps: float
-    speaks: bool = False
+    tuned: StaticLimits
     engine_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
+
+TUNED_ON = "2 cores with AVX-512 and bfloat16"
 
 SMALL = DemoModel(
     name="smollm2",
@@ -60,7 +70,7 @@ SMALL = DemoModel(
     longs_per_stream=1.0,
     token_ids=(100, 40_000),
     sla_gaps=3.0,
-    speaks=True,
+    tuned=StaticLimits(cap=10, token_budget=38),
     engine_kwargs={
         "max_num_batched_tokens": 2048,
         "kv_cache_memory_bytes": 23_040 * 24_576,  # 24k tokens, as of the tiny model
@@ -77,5 +87,6 @@ TINY = DemoModel(
     longs_per_stream=1.0,
     token_ids=(3, 500),
     sla_gaps=8.0,
+    tuned=StaticLimits(cap=32, token_budget=160),
 )
 MODELS = {model.name: model for model in (SMALL, TINY)}

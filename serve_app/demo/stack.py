@@ -10,7 +10,6 @@ from typing import Any
 
 import psutil
 import ray
-import requests
 import yaml
 from rich.console import Console
 from tqdm import tqdm
@@ -21,9 +20,8 @@ from controller.fleet.actor import find_controller
 from serve_app.demo.client import Answer, send
 from serve_app.demo.load import Load
 from serve_app.demo.machine import Machine, suit_processor
-from serve_app.demo.model import DemoModel
+from serve_app.demo.model import DemoModel, StaticLimits
 from serve_app.demo.report import Phase, Sample
-from serve_app.demo.tuned import StaticLimits
 from serve_app.launch.local_cluster import LocalCluster, end_as_by_ctrl_c, require_free
 from serve_app.launch.running import ClusterError, wait_reached
 
@@ -163,18 +161,6 @@ class Stack:
                 return
             time.sleep(SAMPLE_S)
         raise ClusterError(f"a replica did not take over {what} within {SWITCH_TIMEOUT_S} s")
-
-    def ask(self, question: str) -> str:
-        """The answer of the chat API."""
-        body = {
-            "model": self.model.name,
-            "messages": [{"role": "user", "content": question}],
-            "temperature": 0,
-            "max_tokens": 80,
-        }
-        answer = requests.post(f"{self.base_url}/chat/completions", json=body, timeout=60)
-        answer.raise_for_status()
-        return str(answer.json()["choices"][0]["message"]["content"]).strip()
 
 
 def one_phase(stack: Stack, load: Load, name: str, begin_s: float) -> Phase:

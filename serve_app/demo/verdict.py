@@ -1,4 +1,4 @@
-"""What came of the demo: figures with targets, which of them were reached, what control cost."""
+"""What came of the demo: figures with targets, and which of them were reached."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,23 +84,3 @@ def _figures(phase: Phase, sla_ms: float) -> Mapping[str, float]:
         "tokens": phase.tokens_per_s,
         "longest_stall": phase.longest_s,
     }
-
-
-def price(off: Phase, on: Phase, tuned: Phase, sla_ms: float) -> str:
-    """What control gave and what it cost, beside what tuning by hand would have."""
-
-    def of(phase: Phase) -> str:
-        tokens = phase.tokens_per_s / off.tokens_per_s - 1 if off.tokens_per_s else 0.0
-        waits = [
-            (at(phase.ttft_s, p) or 0.0) / (at(off.ttft_s, p) or float("inf")) for p in (50, 99)
-        ]
-        return (
-            f"{phase.inside(sla_ms):.1%} of the gaps inside the SLA, the longest"
-            f" {phase.longest_s:.2f} s; it cost {-tokens:.1%} of the tokens/s, and the first token"
-            f" takes {waits[0]:.1f} times as long at the median, {waits[1]:.1f} times at p99"
-        )
-
-    return (
-        f"Without control {off.inside(sla_ms):.1%} of the gaps were inside the SLA, the longest"
-        f" {off.longest_s:.2f} s.\nControl: {of(on)}.\nA static engine tuned by hand: {of(tuned)}."
-    )

@@ -24,8 +24,8 @@ SUFFIXES = (".yaml", ".yml")
 LOCAL = (".", "/")  # what a name on the hub does not begin with
 # Of a model alone: a file says these itself.
 OF_MODEL = (
-    *("itl_ms", "ttft_ms", "replicas", "served_model_name", "host", "port", "device"),
-    *("emulate", "accelerator_type", "write"),
+    *("itl_ms", "ttft_ms", "replicas", "served_model_name", "host", "port"),
+    *("emulate", "write"),
 )
 
 
@@ -65,12 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", help=f"where HTTP is served (default: {LOOPBACK})")
     parser.add_argument("--port", type=int, help=f"(default: {PORT})")
-    parser.add_argument(
-        "--device", choices=("gpu", "cpu"), help="default: what the installed vLLM is built for"
-    )
-    parser.add_argument(
-        "--accelerator-type", metavar="NAME", help="as H100, on a cluster with several kinds"
-    )
     parser.add_argument(
         "--emulate",
         metavar="PROFILE",

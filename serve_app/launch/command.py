@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         exits.callback(shutil.rmtree, folder, ignore_errors=True)
         path = given or args.write or folder / "serve.yaml"
         if given is None:
-            on_cpu = bool(args.emulate) or (args.device or _built_for()) == "cpu"
+            on_cpu = bool(args.emulate) or is_cpu_build()
             config = config_of(args, engine, on_cpu=on_cpu)
             write(config, f"# {shlex.join(['brimful', *_shown(sys.argv[1:])])}\n", path)
         target, early = _target(joined, args), {path: quick_file(path)}
@@ -111,10 +111,6 @@ def _shown(argv: list[str]) -> list[str]:
     return [
         "..." if k and re.fullmatch(SECRET, argv[k - 1]) else shown[k] for k in range(len(argv))
     ]
-
-
-def _built_for() -> str:
-    return "cpu" if is_cpu_build() else "gpu"
 
 
 def _target(joined: Joined | None, args: argparse.Namespace) -> Target:

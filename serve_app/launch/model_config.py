@@ -41,8 +41,6 @@ def config_of(
         entry |= _on_cpu(cores, replicas.most)
         if not args.emulate:
             defaults = _cpu_engine(replicas.most, engine, free_bytes)
-    if args.accelerator_type:
-        entry["accelerator_type"] = args.accelerator_type
     entry["engine_kwargs"] = {**defaults, **engine}
     if replicas.scaled:
         scaling = {"autoscaling_config": autoscaled(replicas.least, replicas.most)}

@@ -31,9 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="APPLICATION", help="default: all of this project's"
     )
-    parser.add_argument(
-        "--no-wait", action="store_true", help="do not wait for streams; ends no controller"
-    )
     add_address(parser)
 
 
@@ -63,8 +60,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"removed: {', '.join(names)}; streams under way go on to their end")
     if unclear := [name for name in perhaps_ours(running) if name not in names]:
         print(f"left, as it may be Ray's own: {', '.join(unclear)} (its name removes it)")
-    if args.no_wait:
-        return 0
     there = wait_gone(
         cluster, names, lambda state: print(f"  {state}", file=sys.stderr, flush=True)
     )

@@ -27,15 +27,6 @@ def test_the_operators_rules_are_the_plain_ones() -> None:
     assert load(MONITORING / "prometheusrule.yaml")["spec"] == load(PLAIN)
 
 
-def test_kustomize_ships_rules_and_dashboard() -> None:
-    component = load(MONITORING / "kustomization.yaml")
-    assert set(component["resources"]) == {"podmonitor.yaml", "prometheusrule.yaml"}
-    (made,) = component["configMapGenerator"]
-    assert made["files"] == ["brimful.json=dashboard.json"]
-    assert made["options"]["labels"] == {"grafana_dashboard": "1"}
-    assert all((MONITORING / name).is_file() for name in component["resources"])
-
-
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
 def test_a_rule_names_only_metrics_that_exist_and_says_what_to_do(rule: dict[str, Any]) -> None:
     names = {name for name, _ in SELECTOR.findall(rule["expr"])}

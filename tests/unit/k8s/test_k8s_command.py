@@ -31,14 +31,6 @@ def test_an_overlay_comes_in_by_a_pipe(crd_file, piped, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "ok"
 
 
-def test_a_misspelt_field_in_a_pipe_is_named_and_the_status_is_2(piped, capsys):
-    piped(render(OVERLAYS / "cpu").replace("maxReplicas", "maxReplica"))
-    assert main(["check", "-"]) == 2
-    place = "spec.rayClusterConfig.workerGroupSpecs[0]"
-    line = f"error: -: {place}: unknown key 'maxReplica'; did you mean 'maxReplicas'?"
-    assert line in capsys.readouterr().err
-
-
 NO_CRD = [
     ("a: [", "not valid YAML"),
     ("kind: ConfigMap", "must hold KubeRay's CustomResourceDefinition of RayService"),

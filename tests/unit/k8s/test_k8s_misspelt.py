@@ -9,7 +9,6 @@ import pytest
 
 from tests.serve_configs import at, place, put, refused, unknown
 from tests.unit.k8s.conftest import documents, the
-from tools.kubernetes import overlays
 
 CLUSTER, SERVICE = "//spec.rayClusterConfig", "RayService"
 GROUP = f"{CLUSTER}.workerGroupSpecs.0"
@@ -103,10 +102,6 @@ def test_it_is_refused_by_name(case: Case, check_objects: Callable[..., Any]) ->
     # What is missing once its name is misspelt is said, too; and nothing else.
     more = [one for one in problems if not one.endswith(case.line)]
     assert all("required key is missing" in one for one in more)
-
-
-def test_each_overlay_is_among_them():
-    assert {case.overlay for case in CASES} == set(overlays())
 
 
 def test_a_field_that_their_definition_does_not_have_is_refused(check_objects, crd, monkeypatch):

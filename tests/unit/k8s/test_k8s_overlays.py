@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,23 +83,6 @@ def test_pods_outlast_what_they_tell_ray_and_that_outlasts_the_streams(name):
             assert deadline_s > max(waits)
 
 
-def test_the_ways_to_try_it_ask_for_no_card_and_little_else():
-    for name in ("cpu", "emulated"):
-        service = the("RayService", documents(name))
-        cluster = service["spec"]["rayClusterConfig"]
-        assert "nvidia.com/gpu" not in str(cluster)
-        assert "nodeSelector" not in str(cluster) and "tolerations" not in str(cluster)
-        requests = [
-            group["template"]["spec"]["containers"][0]["resources"]["requests"]
-            for group in ray_groups(service)
-        ]
-        assert requests == [{"cpu": "500m", "memory": "3Gi"}, {"cpu": "1", "memory": "5Gi"}]
-        config = yaml.safe_load(service["spec"]["serveConfigV2"])
-        (entry,) = config["applications"][0]["args"]["llm_configs"]
-        source = entry["model_loading_config"]["model_source"]
-        assert f"brimful small-model {source}\n" in (ROOT / "Dockerfile.cpu").read_text()
-
-
 def test_the_image_without_a_card_has_what_its_installation_reads():
     steps = (ROOT / "Dockerfile.cpu").read_text()
     copied = {word for line in re.findall(r"^COPY .*", steps, re.M) for word in line.split()[2:]}
@@ -120,64 +102,3 @@ def test_the_image_without_a_card_has_what_its_installation_reads():
     version = the("RayService", documents("cpu"))["spec"]["rayClusterConfig"]["rayVersion"]
     assert f"ARG RAY_VERSION={version}\n" in steps
     assert f"\nray=={version}\n" in (ROOT / "requirements.lock").read_text()
-
-
-def test_the_head_may_go_where_redis_holds_what_it_knew():
-    objects = documents("ha")
-    options = the("RayService", objects)["spec"]["rayClusterConfig"]["gcsFaultToleranceOptions"]
-    service, redis = the("Service", objects), the("StatefulSet", objects)
-    assert options["redisAddress"] == f"{service['metadata']['name']}:6379"
-    secret = options["redisPassword"]["valueFrom"]["secretKeyRef"]
-    (container,) = redis["spec"]["template"]["spec"]["containers"]
-    assert [env["valueFrom"]["secretKeyRef"] for env in container["env"]] == [secret]
-    assert redis["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"]
-    budgets = [one for one in objects if one["kind"] == "PodDisruptionBudget"]
-    assert [one["metadata"]["name"] for one in budgets] == ["brimful-workers"]
-
-
-def test_serve_configurations_differ_from_the_base_in_what_their_header_says():
-    def entry(name: str) -> dict[str, Any]:
-        text = the("RayService", documents(name))["spec"]["serveConfigV2"]
-        return yaml.safe_load(text)["applications"][0]["args"]
-
-    base, keys, spot = entry("ha"), entry("one-model"), entry("spot")
-    assert keys == {**base, "security": {"keys": {"file": "/etc/brimful/keys"}}}
-    scaling = spot["llm_configs"][0]["deployment_config"]["autoscaling_config"]
-    assert scaling["min_replicas"] == 2
-    scaling["min_replicas"] = 1
-    assert spot == base
-    many = entry("many-models")
-    assert many == base
-    apart = entry("disaggregated")
-    (model,) = apart["llm_configs"]
-    assert model["engine_kwargs"].pop("kv_transfer_config")["kv_role"] == "kv_both"
-    assert model["batching"].pop("roles")["prefill"] == "auto"
-    model["deployment_config"]["autoscaling_config"]["min_replicas"] = 1
-    assert apart == base
-
-
-@pytest.mark.parametrize("set_before", [False, True])
-def test_ray_tells_engines_where_nixl_meets(set_before, monkeypatch):
-    """What the header of k8s/overlays/disaggregated says of ports; variables in a pod win."""
-    from ray.llm._internal.serve.engines.vllm.kv_transfer import base, nixl
-    from ray.serve.llm import LLMConfig
-
-    context = SimpleNamespace(rank=SimpleNamespace(rank=3))
-    monkeypatch.setattr(base.serve, "get_replica_context", lambda: context)
-    monkeypatch.setattr(nixl.ray.util, "get_node_ip_address", lambda: "10.0.0.7")
-    for key, value in (("HOST", "10.0.0.9"), ("PORT", "5600")):
-        name = f"VLLM_NIXL_SIDE_CHANNEL_{key}"
-        monkeypatch.setenv(name, value)  # as it was, once the test is over
-        if not set_before:
-            monkeypatch.delenv(name)
-    service = the("RayService", documents("disaggregated"))
-    (app,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
-    ours = {"batching", "scaling"}
-    (entry,) = app["args"]["llm_configs"]
-    config = LLMConfig(**{key: value for key, value in entry.items() if key not in ours})
-    config.engine_kwargs["tensor_parallel_size"] = 2
-
-    nixl.NixlConnectorBackend(config).setup()
-
-    meets = "10.0.0.9-5600" if set_before else "10.0.0.7-20006"
-    assert config.engine_kwargs["kv_transfer_config"]["engine_id"].endswith(meets)

@@ -58,23 +58,6 @@ def test_the_first_rule_that_matches_says_which_model() -> None:
     assert goes_to(chat("a") | {"service_tier": "gold"}) == "big"
 
 
-def test_what_a_template_puts_into_the_prompt_counts() -> None:
-    function = {"name": "f", "description": "d" * 4000}
-    sized = auto({"model": "big", "prompt_tokens": 1000})
-    for body in (
-        chat("a") | {"tools": [{"type": "function", "function": function}]},
-        {"messages": [{"tool_calls": [{"function": {"arguments": "x" * 4000}}]}]},
-    ):
-        assert choose(sized, RequestFacts.of(body, {})) == "big"
-    for odd in ([None], [{"function": 3}], [{"function": {}}]):
-        body = {"messages": [{"role": "assistant", "content": "a", "tool_calls": odd}]}
-        assert choose(sized, RequestFacts.of(body, {})) == "small"
-
-
-def test_a_file_to_transcribe_is_media() -> None:
-    assert goes_to({"file": object(), "prompt": ""}) == "sees"
-
-
 def test_the_class_is_the_one_that_admission_takes() -> None:
     named, of_key = "x-llm-d-inference-objective", "x-brimful-classes"
     assert goes_to(chat("a"), {named: "gold"}) == "big"
@@ -103,16 +86,6 @@ def test_the_class_is_the_one_that_admission_takes() -> None:
 def test_a_condition_that_cannot_be_is_named(rule: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=rf"auto_model\.rules\[0\]\..*{said}"):
         auto({"model": "big", **rule})
-
-
-def test_all_that_a_rule_sets_has_to_be_true() -> None:
-    one = auto({"model": "big", "tools": True, "prompt_tokens": 10})
-    assert choose(one, RequestFacts(9, tools=True)) == "small"
-    assert choose(one, RequestFacts(10, tools=False)) == "small"
-    assert choose(one, RequestFacts(10, tools=True)) == "big"
-    without = auto({"model": "big", "tools": False})
-    assert choose(without, RequestFacts(1, tools=True)) == "small"
-    assert choose(without, RequestFacts(1)) == "big"
 
 
 def test_a_model_that_is_idle_enough_takes_what_comes_until_it_is_not() -> None:
@@ -153,11 +126,6 @@ def test_places_are_those_of_all_replicas_that_report() -> None:
     assert (found["a-big-one"].idle_frac, found["small"].idle_frac) == (0.0, 0.0)
 
 
-def test_what_is_odd_in_a_body_is_no_error() -> None:
-    for messages in ("text", [None], [{"role": "user"}], [{"content": [None, 3, {"type": 4}]}], 7):
-        assert choose(auto(*RULES), RequestFacts.of({"messages": messages}, {})) == "small"
-
-
 MODELS = ["small", "big", "sees"]
 
 
@@ -191,11 +159,6 @@ def test_rules_that_name_nothing_never_match_or_always_do(
 ) -> None:
     (found,) = problems(auto(*rules), MODELS, AUTO)
     assert said in found
-
-
-def test_each_model_is_idle_by_itself() -> None:
-    some = [{"model": "big", "idle_frac": 0.2}, {"model": "sees", "idle_frac": 0.5}]
-    assert problems(auto(*some), MODELS, AUTO) == []
 
 
 def test_sound_rules_are_no_problem_and_wrong_keys_are_named() -> None:

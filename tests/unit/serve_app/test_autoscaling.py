@@ -1,25 +1,18 @@
 """The autoscaling policy, fed with a handwritten context: numbers in, replicas out, and told."""
 
-import gc
-import json
 import logging
-import threading
-from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import ray
 from hypothesis import given
 from hypothesis import strategies as st
 from ray.serve._private.autoscaling_state import _apply_autoscaling_config
 from ray.serve.config import AutoscalingConfig
 
-from serve_app.autoscaling import DESIRED, REASON, WORDS, CapacityPolicy, _through_factors
+from serve_app.autoscaling import REASON, CapacityPolicy, _through_factors
 from serve_app.config import parse_scaling
-from serve_app.scaling_export import ScalingExport, Told, internal_kv, read_told
 from tests.autoscaling import Context, metrics
-from tests.unit.serve_app.snapshots import SCALED
 
 
 def policy(**scaling: float) -> CapacityPolicy:
@@ -31,45 +24,8 @@ def replica(arrivals: float = 0.0, waiting: float = 0.0, **numbers: float) -> di
     return plain | {"arrival_rate_per_s": arrivals, "waiting": waiting} | numbers
 
 
-IDLE = replica(running=0.0)
-
-
 def desired(scale: CapacityPolicy, context: Context) -> int:
     return scale(context)[0]
-
-
-def test_traffic_takes_the_fleet_from_one_to_two_and_back():
-    scale = policy()
-    assert desired(scale, Context(metrics(replica(arrivals=3.0)))) == 1
-    high = metrics(replica(arrivals=10.0, waiting=30.0))
-    assert desired(scale, Context(high, current_time=10.0)) == 2
-    shared = metrics(replica(arrivals=1.5), replica(arrivals=1.5))
-    stays = [desired(scale, Context(shared, 2, 2, float(t))) for t in range(20, 300, 10)]
-    assert set(stays) == {2}
-    assert desired(scale, Context(shared, 2, 2, 320.0)) == 1
-
-
-def test_what_waits_outside_the_engines_counts():
-    # 128 at a time, 20/s, 10/s come, and 5,000 wait for Ray Serve to let them in.
-    held = metrics(replica(arrivals=10.0, capacity_per_s=20.0, running=128.0, max_running=128.0))
-    assert desired(policy(), Context(held)) == 1
-    # 0.58 to provide for + (5,000 - 10/s x 10 s) / 20 s / 20
-    assert desired(policy(), Context(held, total_queued_requests=5000.0)) == 13
-
-
-def test_without_requests_the_fleet_goes_to_its_minimum_and_no_further():
-    def after(seconds: float, minimum: int, **context: float) -> int:
-        scale = policy()
-        at = {"capacity_adjusted_min_replicas": minimum} | context
-        for now_s in range(0, 300, 50):
-            assert desired(scale, Context(metrics(IDLE), current_time=float(now_s), **at)) == 1
-        return desired(scale, Context(metrics(IDLE), current_time=seconds, **at))
-
-    assert after(299.0, minimum=0) == 1
-    assert after(300.0, minimum=0) == 0
-    assert after(300.0, minimum=1) == 1
-    assert after(300.0, minimum=0, total_num_requests=0.1) == 1
-    assert after(300.0, minimum=0, total_queued_requests=0.1) == 1
 
 
 def test_at_zero_the_first_request_is_held_and_brings_a_replica():
@@ -113,44 +69,11 @@ def test_the_last_numbers_of_a_hung_replica_do_not_count_for_ever():
         assert desired(scale, context) == number, now_s
 
 
-def test_a_clock_that_is_off_makes_no_replica_old():
-    scale = policy()
-    for now_s in (0.0, 20.0, 40.0):
-        context = Context(
-            metrics(replica(arrivals=10.0)), current_time=1e9 + now_s, raw_metrics=sampled(now_s)
-        )
-        assert desired(scale, context) == 2
-
-
 def out_of_reach(waiting: float = 0.0, flag: float = 1.0) -> dict[str, float]:
     """40 run in steps longer than the SLA; neither cap nor capacity is published."""
     return {"running": 40.0, "waiting": waiting, "arrival_rate_per_s": 9.0} | {
         "sla_out_of_reach": flag
     }
-
-
-@pytest.mark.parametrize("waiting", [0.0, 500.0])
-def test_an_sla_out_of_reach_leaves_the_replicas_as_they_are(waiting):
-    number, state = policy()(Context(metrics(out_of_reach(waiting)), 2, target_num_replicas=3))
-    assert (number, state[REASON]) == (3, "out_of_reach")
-
-
-def test_an_sla_out_of_reach_for_most_replicas_leaves_them_as_they_are():
-    # The two others would have to be seven for all that comes.
-    fleet = metrics(*[out_of_reach()] * 5, *[replica(arrivals=3.0)] * 2)
-    number, state = policy()(Context(fleet, 7, 7))
-    assert (number, state[REASON]) == (7, "out_of_reach")
-
-
-def test_a_reach_that_flaps_asks_for_nothing():
-    # At the edge a replica carries a tenth; by that 30 would be asked for.
-    scale, edge = policy(), replica(arrivals=3.6, capacity_per_s=1.0)
-    out, edges = metrics(*[out_of_reach()] * 7), metrics(*[edge] * 7)
-    numbers = [
-        desired(scale, Context(out if t % 40 < 20 else edges, 7, 7, float(t)))
-        for t in range(0, 400, 10)
-    ]
-    assert set(numbers) == {7}
 
 
 def test_an_sla_in_reach_for_a_minute_is_scaled_by_again(caplog, monkeypatch):
@@ -167,32 +90,6 @@ def test_an_sla_in_reach_for_a_minute_is_scaled_by_again(caplog, monkeypatch):
     assert logged == [1, 2, 2, 2, 3]
     assert caplog.messages[1].startswith("Autoscaling stays at 1 replicas: the SLA is out of reach")
     assert "in reach again" in caplog.messages[2]
-
-
-def test_it_decides_once_a_second_and_at_once_for_another_number_of_replicas():
-    class Counted(Context):
-        reads = 0
-
-        def __getattribute__(self, name: str) -> Any:
-            if name == "aggregated_metrics":
-                Counted.reads += 1
-            return super().__getattribute__(name)
-
-    scale, reads = policy(), []
-    for now_s, target in ((0.0, 1), (0.1, 1), (0.9, 1), (1.0, 1), (1.1, 2), (0.5, 2)):
-        scale(Counted(metrics(replica()), 1, target, now_s))
-        reads.append(Counted.reads)
-    assert reads == [1, 1, 1, 2, 3, 4]
-
-
-def test_the_reason_is_in_the_policys_state():
-    _, state = policy()(Context(metrics(replica(arrivals=10.0, capacity_error_frac=0.04))))
-    assert state == {
-        DESIRED: 2,
-        REASON: "capacity",
-        WORDS: "10.0 requests/s come and 11.3 are provided for; a replica carries 8.0 (+-4%) inside"
-        " the SLA and should carry 100% of that",
-    }
 
 
 def test_an_error_leaves_the_number_as_it_is_and_is_logged_once(caplog, monkeypatch):
@@ -231,26 +128,6 @@ def test_a_number_that_is_to_stay_stays_while_replicas_start(key):
     assert set(looks(6, 4, [], **{key: 1.25})) == {6}  # nothing is known of them
 
 
-def test_a_step_up_is_made_by_the_factor_once():
-    once = looks(4, 4, [11.0] * 4)
-    assert set(once) == {once[0]}
-    for factor in (1.25, 1.5, 2.0):
-        more = looks(4, 4, [11.0] * 4, upscaling_factor=factor)
-        assert max(more) <= 4 + factor * (once[0] - 4) + 1
-        assert set(more) == {more[0]} and more[0] > once[0]
-
-
-def test_a_start_that_is_still_needed_is_not_called_off():
-    """Two of eight were lost: eight are to stay, and half of what is missing would be seven."""
-    assert set(looks(8, 6, [7.0] * 6, upscaling_factor=0.5)) == {8}
-
-
-def test_a_factor_damps_the_way_down_as_ever():
-    given = config(downscaling_factor=0.2)
-    assert _through_factors(2, Context(None, 10, 10, config=given)) == 2  # 9 by Ray's factor
-    assert _through_factors(2, Context(None, 10, 12, config=given)) == 2
-
-
 @given(
     desired=st.integers(0, 60),
     target=st.integers(0, 60),
@@ -273,38 +150,7 @@ def test_what_ray_makes_of_it_is_on_the_same_side_of_the_target(desired, target,
         assert number == desired
 
 
-def test_a_context_without_a_configuration_changes_nothing():
-    assert _through_factors(7, Context(None, 3, 5)) == 7
-
-
 # --- what it tells others
-
-
-def test_the_decision_in_a_line():
-    assert SCALED.sentence() == (
-        "Autoscaling of BrimfulServer:m of llm: 3 replicas wanted, 2 running: 20.0 requests/s come,"
-        " a replica carries 8.0 (+-4%) inside the SLA."
-    )
-
-
-def writers() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "brimful-scaling"]
-
-
-def test_where_ray_does_not_run_nothing_is_told():
-    assert not ray.is_initialized()
-    assert policy()(Context(metrics(replica(arrivals=10.0))))[0] == 2
-    assert writers() == []
-
-
-def test_its_thread_ends_with_the_policy():
-    export = ScalingExport()
-    export._start()
-    (thread,) = writers()
-    del export
-    gc.collect()
-    thread.join(10)
-    assert not thread.is_alive()
 
 
 def test_who_cannot_tell_decides_all_the_same(monkeypatch):
@@ -315,48 +161,17 @@ def test_who_cannot_tell_decides_all_the_same(monkeypatch):
     assert scale(SimpleNamespace(current_num_replicas=4))[0] == 4
 
 
-def told_at(monkeypatch: pytest.MonkeyPatch, *times_s: float) -> list[Told]:
-    """What is told of decisions at these times."""
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(ScalingExport, "_start", lambda self: None)  # there is no store
-    scale = policy()
-    for now_s in times_s:
-        assert scale(Context(metrics(replica(arrivals=10.0)), current_time=now_s))[0] == 2
-    lines = scale._export._lines
-    return [lines.get_nowait() for _ in range(lines.qsize())]  # type: ignore[misc]
+def test_it_decides_once_a_second_and_at_once_for_another_number_of_replicas():
+    class Counted(Context):
+        reads = 0
 
+        def __getattribute__(self, name: str) -> Any:
+            if name == "aggregated_metrics":
+                Counted.reads += 1
+            return super().__getattribute__(name)
 
-def test_what_is_told_is_the_decision_with_its_deployment(monkeypatch):
-    first, second = told_at(monkeypatch, 0.0, 4.0, 5.0)  # every 5 s at most
-    assert (first.application, first.deployment, first.desired, first.target) == ("llm", "d", 2, 1)
-    assert (first.reason, first.capacity_per_s, first.unix_s) == ("capacity", 8.0, 0.0)
-    assert second.unix_s == 5.0
-    assert Told(**json.loads(json.dumps(asdict(first)))) == first
-
-
-def test_a_clock_that_went_back_holds_no_line_back(monkeypatch):
-    written = told_at(monkeypatch, 3600.0, 2.0, 4.0, 7.0)
-    assert [told.unix_s for told in written] == [3600.0, 2.0, 7.0]
-
-
-def test_lines_of_another_minute_are_left_out(monkeypatch):
-    # One that lies ahead was written by a clock that is off, or has gone back since.
-    said = {at_s: replace(SCALED, unix_s=1000.0 + at_s) for at_s in (-61.0, -60.0, 60.0, 61.0)}
-    store = {f"scaling:{k}": json.dumps(asdict(told)) for k, told in enumerate(said.values())}
-    monkeypatch.setattr(internal_kv, "_internal_kv_list", lambda prefix, namespace: list(store))
-    monkeypatch.setattr(internal_kv, "_internal_kv_get", lambda key, namespace: store[key])
-    assert read_told(1000.0) == [said[-60.0], said[60.0]]
-
-
-def test_a_capacity_that_is_not_known_any_more_is_not_shown_as_it_was(monkeypatch):
-    shown: dict[str, float] = {}
-
-    def gauge(_: ScalingExport, name: str, tags: tuple[str, ...]) -> SimpleNamespace:
-        return SimpleNamespace(set=lambda value, tags: shown.update({name: value}))
-
-    monkeypatch.setattr(ScalingExport, "_gauge", gauge)
-    export, name = ScalingExport(), "brimful_scaling_capacity_requests_per_second"
-    export._measure(SCALED)
-    assert shown[name] == 8.0
-    export._measure(replace(SCALED, capacity_per_s=None))
-    assert shown[name] == 0.0
+    scale, reads = policy(), []
+    for now_s, target in ((0.0, 1), (0.1, 1), (0.9, 1), (1.0, 1), (1.1, 2), (0.5, 2)):
+        scale(Counted(metrics(replica()), 1, target, now_s))
+        reads.append(Counted.reads)
+    assert reads == [1, 1, 1, 2, 3, 4]

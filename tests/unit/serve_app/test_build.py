@@ -5,16 +5,14 @@ from typing import Any
 
 import pytest
 import yaml
-from ray.llm._internal.serve.core.configs.accelerators import CPUConfig, GPUConfig, TPUConfig
 from ray.llm._internal.serve.core.ingress.builder import IngressClsConfig
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
-from ray.serve.config import AutoscalingConfig, RequestRouterConfig
+from ray.serve.config import RequestRouterConfig
 from ray.serve.llm import LLMConfig, LLMServingArgs
 
 from controller.errors import ConfigError
 from controller.validation import join
 from replicas.door.settings import parse_security
-from replicas.engine.settings import parse_settings
 from serve_app.build import _guard, serving_args
 from serve_app.ingress import AdmissionIngress
 from tests.serve_configs import entry, put
@@ -67,35 +65,6 @@ def test_an_object_of_rays_that_was_edited_in_place_keeps_the_edits(whole: bool)
     assert taken.model_loading_config.model_source == "org/m"
 
 
-@pytest.mark.parametrize("bounds", [{"min_replicas": 2, "max_replicas": 5}, {"max_replicas": 4}])
-def test_an_autoscaling_object_scales_by_our_policy_inside_its_own_bounds(
-    bounds: dict[str, int],
-) -> None:
-    config = LLMConfig(model_loading_config={"model_id": "m"})
-    config.deployment_config["autoscaling_config"] = AutoscalingConfig(**bounds)
-    (taken,) = models({"llm_configs": [config]})
-    block = taken.deployment_config["autoscaling_config"]
-    assert {key: block[key] for key in bounds} == bounds
-    assert block["policy"]["policy_function"] == "serve_app.autoscaling:CapacityPolicy"
-
-
-@pytest.mark.parametrize("kind", ["cpu", "gpu", "tpu"])
-def test_an_accelerators_object_says_its_kind_though_that_is_its_default(kind: str) -> None:
-    (made,) = [one for one in (CPUConfig(), GPUConfig(), TPUConfig()) if one.kind == kind]
-    config = LLMConfig(model_loading_config={"model_id": "m"}, accelerator_config=made)
-    (taken,) = models({"llm_configs": [config]})
-    assert type(taken.accelerator_config) is type(made)
-
-
-def test_an_ingress_that_was_set_in_place_is_kept() -> None:
-    args = LLMServingArgs(llm_configs=[LLMConfig(model_loading_config={"model_id": "m"})])
-    args.ingress_deployment_config["num_replicas"] = 4
-    args.ingress_cls_config.ingress_extra_kwargs = {"a": 1}
-    taken = serving_args(args)
-    assert taken.ingress_deployment_config == {"num_replicas": 4}
-    assert taken.ingress_cls_config.ingress_extra_kwargs == {"a": 1}
-
-
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
@@ -144,15 +113,6 @@ def test_a_variable_that_is_no_text_is_refused_before_anything_is_placed(
 # --- the `security` block: to replicas, and to Ray Serve LLM's ingress
 
 OPENED = {"extra_paths": ["/tokenize"]}
-
-
-def test_every_replica_knows_it() -> None:
-    args = {"llm_configs": [entry()], "security": OPENED}
-    (config,) = serving_args(args).llm_configs
-    told = parse_settings(config.engine_kwargs["additional_config"])
-    assert told.security == parse_security(OPENED)
-    (plain,) = serving_args({"llm_configs": [entry()]}).llm_configs
-    assert parse_settings(plain.engine_kwargs["additional_config"]).security == parse_security(None)
 
 
 def test_rays_ingress_knows_it_and_so_does_one_derived_from_ours() -> None:

@@ -82,26 +82,3 @@ def test_no_cluster_is_started_to_look_at(arguments, monkeypatch, capsys):
     assert capsys.readouterr().err == (
         "error: no Ray cluster answers at local: Ray would start one of its own\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "allowed"),
-    [
-        (
-            ["replay", "--seed", "-1"],
-            "--seed: -1 is not allowed: a whole number from 0 to 4,294,967,295",
-        ),
-        (["demo", "--seconds", "nan"], "--seconds: 'nan' is not allowed: a number from 1 to 3600"),
-        (["demo", "--seconds", "0.9"], "--seconds: '0.9' is not allowed: a number from 1 to 3600"),
-    ],
-)
-def test_a_number_that_would_fail_later_is_refused_at_once(arguments, allowed, capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(arguments)
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith(f"argument {allowed}\n")
-
-
-def test_an_address_that_is_none_is_named(capsys):
-    assert cli.main(["status", "--address", "nonsense"]) == 2
-    assert "nonsense" in capsys.readouterr().err

@@ -8,17 +8,14 @@ from typing import Any
 import pytest
 
 from controller.config import BatchingConfig
-from controller.records import Advised, BatchLimits, BoundSteps, ReplicaReport, Role, StepModel
+from controller.records import Advised, BatchLimits, BoundSteps, ReplicaReport, StepModel
 from serve_app import explain
 from serve_app.advice import advice_on
-from serve_app.explain import explanations, facts, lines
+from serve_app.explain import explanations, facts
 from tests.builders import batching, engine, histogram_of, limits, moments_of, report
 from tests.unit.serve_app.snapshots import (
-    LONG_GROUP,
-    LONG_REPLICA,
     SCALED,
     busy,
-    fleet,
     snapshot_of,
 )
 
@@ -104,52 +101,7 @@ def test_what_is_said_of_a_replica(
     assert not absent or absent not in text
 
 
-@pytest.mark.parametrize(
-    ("held", "wanted", "decoding", "part"),
-    [
-        ("prefill", "prefill", 3, "It still decodes 3 requests, without an ITL as prompts wait."),
-        ("mixed", "prefill", 1, "It still decodes 1 request, inside the ITL."),
-        ("prefill", "prefill", 0, ""),
-        ("mixed", "mixed", 3, ""),
-    ],
-)
-def test_what_one_that_is_to_compute_prompts_still_decodes_is_said(
-    held: Role, wanted: Role, decoding: int, part: str
-) -> None:
-    text = said(report(role=held, decoding=decoding), limits(role=wanted))
-    assert part in text
-    assert ("still decodes" in text) == bool(part)
-
-
-def test_where_no_request_waits_nothing_is_advised() -> None:
-    assert list(advice_on(report(), limits(reason="load"), SLA)) == []
-
-
-def test_in_80_columns_no_line_is_longer() -> None:
-    explained = list(explanations(fleet()))
-    text = list(lines(explained, [], 80))
-    assert max(map(len, text)) <= 80
-    assert f"{LONG_REPLICA}, group {LONG_GROUP}"[:70] in " ".join(text)
-    assert [one.replica for one in explained].count(LONG_REPLICA) == 1
-    assert {one.control for one in explained} == {"on", "fallback", "off", "advice"}
-
-
-def test_without_replicas_it_says_that() -> None:
-    assert list(lines([], [], 80)) == ["No replica has reported yet."]
-
-
 REFUSED = {"group": "g", "replica": "r9", "reason": "unknown key 'x'", "refused_s_ago": 3.2}
-
-
-def test_replicas_whose_reports_are_refused_stand_at_the_end() -> None:
-    told = "r9 of g: its report was refused 3 s ago"
-    (line,) = lines([], explain.refused_lines(snapshot_of(refused=[REFUSED])), 200)
-    assert line.startswith(told)
-    assert line.endswith("measurements: unknown key 'x'")
-    both = snapshot_of((busy(), SLA), refused=[REFUSED])
-    text = list(lines(list(explanations(both)), explain.refused_lines(both), 80))
-    assert text[text.index("") + 1].startswith(told)
-    assert max(map(len, text)) <= 80
 
 
 def explained(

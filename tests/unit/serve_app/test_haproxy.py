@@ -1,12 +1,10 @@
 """What ``brimful-haproxy`` writes; what HAProxy makes of it is in tests/ray."""
 
-import json
 import math
 import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from serve_app import haproxy
 from serve_app.haproxy_watch import (
@@ -39,17 +37,6 @@ listen stats
 """
 
 
-def test_what_haproxy_answers_by_itself_is_a_whole_answer_to_repeat() -> None:
-    head, _, body = haproxy.ANSWERS[503].partition("\r\n\r\n")
-    status, *lines = head.split("\r\n")
-    headers = dict(line.split(": ") for line in lines)
-    assert status == "HTTP/1.1 503 Service Unavailable"
-    assert int(headers["Content-Length"]) == len(body)
-    assert (headers["Retry-After"], headers["retry-after-ms"]) == ("1", "1000")
-    assert json.loads(body)["error"]["code"] == 503
-    assert json.loads(body)["type"] == "error"  # as Anthropic's API has it
-
-
 @pytest.mark.parametrize("needed", [False, True])
 def test_a_router_is_passed_by_unless_it_is_needed(needed: bool) -> None:
     ours = haproxy.changed(WRITTEN, Path("/b"), router_needed=needed)
@@ -64,33 +51,6 @@ def test_statistics_metrics_and_admin_are_for_this_machine_and_user_alone() -> N
     assert "listen stats\n  bind 127.0.0.1:8404\n" in ours
     assert "frontend http_frontend\n    bind *:8000\n" in ours
     assert "stats socket /tmp/admin.sock mode 600 level admin" in ours
-    opened = haproxy.changed(WRITTEN, Path("/b"), router_needed=False, status_host="*")
-    assert "    bind *:9101\n" in opened
-    assert "  bind *:8404\n" in opened
-
-
-def test_a_request_that_does_not_end_is_told_so_in_openais_shape() -> None:
-    ours = haproxy.changed(WRITTEN, Path("/b"), router_needed=False)
-    assert "    errorfile 408 /b/brimful-408.http\n" in ours
-    head, _, body = haproxy.ANSWERS[408].partition("\r\n\r\n")
-    assert head.startswith("HTTP/1.1 408 ")
-    assert json.loads(body)["error"]["code"] == 408
-
-
-def test_a_script_is_changed_once() -> None:
-    written = f"local function call_router(router, x)\n{haproxy.BEFORE}r)\n{haproxy.ASKED}x)\n"
-    ours = haproxy.changed_script(written)
-    assert "response = ask_router(router, x)" in ours
-    assert haproxy.changed_script(ours) == ours
-
-
-def test_the_manifest_sets_what_the_local_cluster_sets() -> None:
-    manifest = Path(__file__).parents[3] / "k8s" / "base" / "rayservice.yaml"
-    cluster = yaml.safe_load(manifest.read_text())["spec"]["rayClusterConfig"]
-    (head,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
-    env = {one["name"]: one.get("value") for one in head["env"]}
-    assert haproxy.ENVIRONMENT.items() <= env.items()
-    assert Path(env[haproxy.OURS]).name == haproxy.COMMAND
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,10 @@ from ray.serve.config import AutoscalingConfig
 
 from controller.config import parse_batching
 from controller.errors import ConfigError
-from controller.records import BatchLimits, ReplicaReport, Role
+from controller.records import BatchLimits, Role
 from replicas.engine.settings import Live, parse_live
 from serve_app.config import ray_llm_config
-from serve_app.explain import explanations
 from serve_app.pd import role_entries
-from serve_app.snapshot import replicas_of
-from serve_app.status import table_of
 from tests.pd_configs import pd_args
 from tests.unit.serve_app.snapshots import busy, snapshot_of
 
@@ -38,38 +35,8 @@ def problems(**changes: Any) -> list[str]:
     return raised.value.problems
 
 
-def test_an_entry_with_roles_has_its_own_server_and_recomputes_what_it_cannot_load() -> None:
-    made = ray_llm_config(entry())
-    assert made["server_cls"] == "serve_app.mixed_server:MixedServer"
-    kv = made["engine_kwargs"]["kv_transfer_config"]
-    assert kv["kv_load_failure_policy"] == "recompute"
-    without = ray_llm_config(entry(batching={"sla": {"itl_ms": 50}}))
-    assert without["server_cls"] == "replicas.server.server:BrimfulServer"
-    assert "kv_load_failure_policy" not in without["engine_kwargs"]["kv_transfer_config"]
-
-
 def scaled(least: int, most: int) -> dict[str, Any]:
     return {"autoscaling_config": {"min_replicas": least, "max_replicas": most}}
-
-
-@pytest.mark.parametrize(
-    ("roles", "deployment"),
-    [
-        ("auto", {"num_replicas": "auto"}),
-        ("auto", scaled(0, 2)),
-        (1, scaled(1, 4)),
-        (2, scaled(2, 4)),
-        (2, {"num_replicas": 3}),
-    ],
-)
-def test_a_fleet_that_scales_may_have_roles(roles: Any, deployment: dict[str, Any]) -> None:
-    made = ray_llm_config(
-        entry(batching={**BATCHING, "roles": roles}, deployment_config=deployment)
-    )
-    assert made["server_cls"] == "serve_app.mixed_server:MixedServer"
-    if "num_replicas" not in deployment:
-        policy = made["deployment_config"]["autoscaling_config"]["policy"]
-        assert policy["policy_function"] == "serve_app.autoscaling:CapacityPolicy"
 
 
 @pytest.mark.parametrize(
@@ -155,44 +122,3 @@ def shown(wanted: Role | None, held: Role | None, **changes: Any) -> dict[str, A
     limits: BatchLimits = replica["limits"]
     replica["limits"] = replace(limits, role=wanted)
     return known
-
-
-@pytest.mark.parametrize(
-    ("wanted", "held", "told", "said"),
-    [
-        ("mixed", "mixed", "mixed", "Its role is mixed"),
-        ("prefill", "prefill", "prefill", "Its role is prefill"),
-        ("prefill", "mixed", "to prefill", "once its last decode has ended"),
-    ],
-)
-def test_status_and_explain_say_the_role(wanted: Role, held: Role, told: str, said: str) -> None:
-    known = shown(wanted, held)
-    replicas = replicas_of(known)
-    assert [one.role for one in replicas] == [told]
-    assert [str(column.header) for column in table_of(replicas, wide=False).columns][1] == "role"
-    (explained,) = explanations(known)
-    assert any(said in fact for fact in explained.facts)
-
-
-def test_status_and_explain_say_how_many_prompts_were_for_others_and_who_leaves() -> None:
-    known = shown("prefill", "prefill", for_others=1234, leaving=True)
-    (replica,) = replicas_of(known)
-    assert (replica.role, replica.for_others) == ("leaving", 1234)
-    wide = table_of([replica], wide=True)
-    assert [str(column.header) for column in wide.columns][-2] == "prompts\nfor others"
-    assert [*wide.columns[-2].cells] == ["1234"]
-    (explained,) = explanations(known)
-    assert any("got 1,234 prompts of other replicas" in fact for fact in explained.facts)
-    assert any("It is being removed" in fact for fact in explained.facts)
-
-
-def test_without_roles_nothing_of_them_is_shown() -> None:
-    known = shown(None, None)
-    report: ReplicaReport = next(iter(next(iter(known["groups"].values()))["replicas"].values()))[
-        "report"
-    ]
-    assert report.role is None
-    replicas = replicas_of(known)
-    assert "role" not in [str(c.header) for c in table_of(replicas, wide=True).columns]
-    (explained,) = explanations(known)
-    assert not any("role" in fact for fact in explained.facts)

@@ -6,13 +6,11 @@ import pytest
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from controller.classes import parse_classes
-from controller.config import parse_batching
 from controller.errors import ConfigError
 from serve_app.autoscaling import CapacityPolicy
-from serve_app.autoscaling_block import AUTOSCALING_DEFAULTS, AUTOSCALING_POLICY
+from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from serve_app.config import (
     EMULATED_SERVER,
-    MODEL_FILES,
     SCHEDULER,
     SERVER,
     parse_scaling,
@@ -48,23 +46,6 @@ def scaling_of(given: Any, **keys: Any) -> dict[str, Any]:
     return known
 
 
-def test_the_engine_gets_our_scheduler_and_the_replica_our_server() -> None:
-    made = ray_llm_config(entry())
-    assert made["server_cls"] == SERVER
-    assert made["engine_kwargs"]["scheduler_cls"] == SCHEDULER
-    assert made["engine_kwargs"]["max_num_seqs"] == 64
-    assert made["model_loading_config"] == MODEL
-
-
-def test_our_blocks_go_to_the_scheduler_and_no_further() -> None:
-    made = ray_llm_config(entry(batching={"sla": {"itl_ms": 50}}, scaling={"drain_s": 5}))
-    assert "batching" not in made
-    assert "scaling" not in made
-    assert parse_batching(brimful(made)["batching"]).sla.itl_ms == 50
-    assert brimful(made)["leased"] is True
-    assert brimful(made)["emulate"] is None
-
-
 def test_what_the_user_gave_the_engine_besides_is_kept() -> None:
     mine = {"max_num_seqs": 64, "additional_config": {"mine": 1}, "block_size": 32}
     given = entry(engine_kwargs=mine)
@@ -86,12 +67,6 @@ def test_a_replica_that_is_removed_has_time_to_end_its_streams() -> None:
     assert timeout_s(graceful_shutdown_timeout_s=7) == 7
 
 
-def test_a_fixed_number_of_replicas_gets_no_autoscaling() -> None:
-    made = ray_llm_config(entry(deployment_config={"num_replicas": 2}))
-    assert made["deployment_config"]["num_replicas"] == 2
-    assert "autoscaling_config" not in made["deployment_config"]
-
-
 @pytest.mark.parametrize(
     "deployment", [{"num_replicas": "auto"}, {"autoscaling_config": {"max_replicas": 8}}]
 )
@@ -103,12 +78,6 @@ def test_autoscaling_is_by_capacity_with_the_scaling_block(deployment: dict[str,
     CapacityPolicy(**policy["policy_kwargs"])
 
 
-def test_of_rays_own_object_only_what_was_set_counts() -> None:
-    autoscaling = scaling_of(AutoscalingConfig(min_replicas=1, max_replicas=3))
-    assert autoscaling.pop("policy")["policy_function"] == AUTOSCALING_POLICY
-    assert autoscaling == AUTOSCALING_DEFAULTS | {"min_replicas": 1, "max_replicas": 3}
-
-
 FLOOR = {"policy_function": "math:floor"}
 
 
@@ -118,22 +87,6 @@ def test_with_our_policy_ray_serve_waits_no_longer_than_it_is_told_to() -> None:
     assert "upscale_delay_s" not in scaling_of({"policy": FLOOR})
     named = scaling_of({"max_replicas": 3, "policy": None})["policy"]["policy_function"]
     assert named == AUTOSCALING_POLICY
-
-
-OURS = {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": {"a": 1}}
-OBJECT = AutoscalingPolicy(policy_function="math:floor")
-
-
-@pytest.mark.parametrize(
-    ("given", "policy"),
-    [
-        (AutoscalingConfig(policy=OURS), OURS),
-        ({"policy": OBJECT}, OBJECT),
-        ({"policy": {"policy_function": "mine:scale"}}, {"policy_function": "mine:scale"}),
-    ],
-)
-def test_a_policy_that_names_a_function_stays(given: Any, policy: Any) -> None:
-    assert scaling_of(given)["policy"] == policy
 
 
 @pytest.mark.parametrize(
@@ -210,12 +163,6 @@ def test_an_emulated_accelerator_gets_its_server_and_slower_agreements() -> None
     assert brimful(made)["emulate"]["time_scale"] == 2.0
 
 
-def test_an_emulated_accelerators_kv_memory_is_counted_in_the_engines_own_blocks() -> None:
-    emulate = {"profile": "paper-fig3", "kv_tokens": 3200}
-    made = ray_llm_config(entry(emulate=emulate, engine_kwargs={"block_size": 64}))
-    assert made["engine_kwargs"]["num_gpu_blocks_override"] == 51
-
-
 @pytest.mark.parametrize(
     ("place", "keys"),
     [
@@ -243,11 +190,6 @@ def test_classes_go_to_the_replica_and_order_the_engines_queue() -> None:
     assert "classes" not in made
 
 
-def test_classes_of_one_priority_leave_the_engines_order_alone() -> None:
-    made = ray_llm_config(entry(classes={"a": {"default": True}, "b": {}}))
-    assert "scheduling_policy" not in made["engine_kwargs"]
-
-
 @pytest.mark.parametrize(
     ("keys", "begins"),
     [
@@ -265,16 +207,3 @@ def test_classes_of_one_priority_leave_the_engines_order_alone() -> None:
 def test_what_is_wrong_with_classes_is_named(keys: dict[str, Any], begins: str) -> None:
     (line,) = problems(**keys)
     assert line.startswith(f"llm_configs[0].{begins}")
-
-
-def test_both_blocks_go_to_the_replica_as_they_are_given() -> None:
-    assert (brimful(ray_llm_config(entry()))["classes"]) is None
-    assert (brimful(ray_llm_config(entry()))["admission"]) is None
-    alone = brimful(ray_llm_config(entry(admission={"max_waiting": 9})))
-    assert (alone["classes"], alone["admission"]["max_waiting"]) == (None, 9)
-
-
-def test_a_replica_fetches_its_model_files_itself_where_no_callback_is_given() -> None:
-    mine = {"callback_class": "mine:Callback"}
-    assert ray_llm_config(entry())["callback_config"] == {"callback_class": MODEL_FILES}
-    assert ray_llm_config(entry(callback_config=mine))["callback_config"] == mine

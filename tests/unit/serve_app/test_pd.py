@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from ray.llm._internal.serve.serving_patterns.prefill_decode.builder import PDServingArgs
 
 from controller.errors import ConfigError
 from replicas.door.settings import Security
@@ -11,7 +10,7 @@ from replicas.server.pd_server import DecodeServer, PrefillServer
 from serve_app.build import build_app
 from serve_app.checks.built import no_cluster
 from serve_app.pd_build import pd_serving_args
-from tests.pd_configs import pd_args, pd_entry
+from tests.pd_configs import pd_args
 from tests.serve_configs import entry, put
 
 ENGINE = ("prefill_config", "engine_kwargs")
@@ -39,14 +38,6 @@ def test_each_half_has_its_server_class_its_role_and_its_group() -> None:
     assert decode["group"].endswith("-decode")
 
 
-def test_halves_that_are_alike_do_not_learn_from_each_other() -> None:
-    batching = {"sla": {"ttft_ms": 2000}}
-    alike = pd_entry(batching=batching)
-    prefill, decode = settings({"prefill_config": alike, "decode_config": alike})
-    assert prefill["batching"] == decode["batching"]
-    assert prefill["group"] != decode["group"]
-
-
 def test_a_prefill_engine_takes_the_time_to_first_token_and_no_time_between_tokens() -> None:
     prefill, decode = settings(pd_args())
     assert decode["batching"]["sla"]["itl_ms"] == 50
@@ -61,13 +52,6 @@ def test_classes_of_decode_hold_for_prefill_without_their_itl() -> None:
     assert prefill["classes"]["gold"] == {**decode["classes"]["gold"], "itl_ms": None}
 
 
-def test_a_block_of_its_own_is_taken_as_it_is() -> None:
-    own = {"policy": "static", "sla": {"ttft_ms": 300}}
-    prefill, _ = settings(put(pd_args(), ("prefill_config", "batching"), own))
-    assert prefill["batching"]["policy"] == "static"
-    assert prefill["batching"]["sla"]["ttft_ms"] == 300
-
-
 def test_kv_that_cannot_be_loaded_is_computed_by_the_decode_engine_unless_told_otherwise() -> None:
     kv = ("decode_config", "engine_kwargs", "kv_transfer_config")
     policy = "kv_load_failure_policy"
@@ -75,12 +59,6 @@ def test_kv_that_cannot_be_loaded_is_computed_by_the_decode_engine_unless_told_o
     assert pair.decode_config.engine_kwargs["kv_transfer_config"][policy] == "recompute"
     own = pd_serving_args(put(pd_args(), (*kv, policy), "fail"), Security())
     assert own.decode_config.engine_kwargs["kv_transfer_config"][policy] == "fail"
-
-
-def test_rays_own_object_is_taken() -> None:
-    plain = {key: pd_entry() for key in ("prefill_config", "decode_config")}
-    told = settings(dict(PDServingArgs.model_validate(plain)))
-    assert [one["role"] for one in told] == ["prefill", "decode"]
 
 
 def test_the_application_is_an_ingress_a_decode_and_a_prefill_deployment() -> None:

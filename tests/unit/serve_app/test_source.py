@@ -34,14 +34,8 @@ def test_a_file_that_cannot_be_read_is_an_error(
         read_documents(tmp_path / name)
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text("\ufeffa: 1\n---\nb: 2\n")
-    assert read_documents(tmp_path / "x.yaml") == [{"a": 1}, {"b": 2}]
-
-
 HALVES = "is not allowed: write the character itself, not halves of it (JSON's \\u escapes)"
 NUL = "is not allowed: no text holds a NUL"
-OPEN = "expected ',' or ']', but got ':'"
 TAB = "found character '\\t' that cannot start any token"
 
 

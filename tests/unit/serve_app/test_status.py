@@ -1,7 +1,5 @@
 """``brimful status``: the controller's knowledge as tables, as JSON, and again and again."""
 
-import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,13 +13,12 @@ from ray.serve.schema import (
 )
 
 from controller.errors import BrimfulError
-from controller.fleet.loop import ControlLoop
 from serve_app import status
-from serve_app.snapshot import replicas_of, switched_off
-from serve_app.status import print_status, table_of, to_json, watch
+from serve_app.snapshot import replicas_of
+from serve_app.status import print_status, table_of, watch
 from serve_app.unready import unready_lines
-from tests.builders import batching, histogram_of, limits, report
-from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, SCALED, fleet, snapshot_of
+from tests.builders import batching, histogram_of, report
+from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, fleet, snapshot_of
 
 HEARD = (report(itl=histogram_of([0.02])), batching())
 
@@ -38,45 +35,6 @@ def test_a_replica_is_one_row():
     assert row() == ["r1", "on", "bound", "256", "10", "5", "10%", "21.1", "-"]
     wide = "21.1 22.4 - - 0% - 2.0 5 0 0 2.5 -"
     assert row(wide=True)[8:] == wide.split()
-
-
-@pytest.mark.parametrize(
-    ("known", "shown"),
-    [
-        (limits(capacity_per_s=3.14), "3.1"),
-        (limits(capacity_per_s=0.0, sla_out_of_reach=True), "SLA out\nof reach"),
-    ],
-)
-def test_its_capacity_or_why_there_is_none(known, shown):
-    assert row(limits=known)[-1] == shown
-
-
-@pytest.mark.parametrize(
-    ("changes", "control"),
-    [
-        ({"report": report(mode="fallback")}, "fallback"),
-        ({"report": report(enforced=False)}, "off"),
-        ({"report": report(enforced=False), "limits": limits(enforce=False)}, "advice"),
-    ],
-)
-def test_who_controls_it(changes, control):
-    assert row(**changes)[1] == control
-
-
-def test_it_says_for_which_groups_control_is_switched_off():
-    """For all: also where no replica is there."""
-    said = "Control is switched off for {}; `brimful enforce on` ends that."
-    for groups in (("a", "b"), ()):
-        loop = ControlLoop()
-        for group in groups:
-            loop.exchange(report(group=group), batching(), 0.0)
-        assert switched_off(loop.snapshot(0.0)) is None
-        loop.switch(enforce=False, group="b", unix_s=1.0)
-        assert switched_off(loop.snapshot(0.0)) == (said.format("b") if groups else None)
-        loop.switch(enforce=False, group=None, unix_s=1.0)
-        assert switched_off(loop.snapshot(0.0)) == said.format("all groups")
-        loop.switch(enforce=True, group=None, unix_s=1.0)
-        assert switched_off(loop.snapshot(0.0)) is None
 
 
 @pytest.fixture(autouse=True)
@@ -102,71 +60,6 @@ def test_in_80_columns_nothing_is_cut(capsys):
     assert LONG_GROUP in joined
     assert "noreportfor7s" in joined
     assert "Controlisswitchedoff" in joined
-
-
-def test_all_columns_are_as_wide_as_they_are(capsys):
-    text = shown(capsys, fleet(), wide=True)
-    assert "…" not in text
-    assert LONG_REPLICA in text
-    assert "1234567" in text
-
-
-def test_stalls_are_said_where_there_were_some(capsys):
-    sla = batching(sla={"itl_ms": 30})
-    stalled = snapshot_of((report(itl=histogram_of([0.02] * 9000 + [200.0])), sla))
-    text = shown(capsys, stalled, wide=False)
-    assert max(map(len, text.splitlines())) <= 80
-    said = "r1: Since its engine started, 1 token came more than 20 times the SLA after the one"
-    assert f"{said} before; the longest gap was 223.9 s." in " ".join(text.split())
-    (known,) = to_json(stalled)["replicas"]
-    assert (known["stalls"], known["itl_longest_ms"]) == (1, pytest.approx(223_872, rel=1e-4))
-    smooth = snapshot_of((report(itl=histogram_of([0.02])), sla))
-    assert "longest gap" not in shown(capsys, smooth, wide=False)
-    assert [r.stalls for r in replicas_of(smooth)] == [0]
-
-
-def test_where_nobody_has_reported_that_is_said(capsys):
-    assert "No replica has reported yet." in shown(capsys, snapshot_of(), wide=False)
-
-
-def test_a_replica_whose_report_is_refused_is_named_with_the_reason(capsys):
-    refused = {"group": "g", "replica": "r9", "reason": "unknown key 'x'", "refused_s_ago": 3.2}
-    for exchanges in ((), (HEARD,)):
-        known = snapshot_of(*exchanges, refused=[refused])
-        text = " ".join(shown(capsys, known, wide=False).split())
-        assert "r9 of g: its report was refused 3 s ago" in text
-        assert "unknown key 'x'" in text
-        assert "No replica has reported yet." not in text
-        assert to_json(known)["refused"] == [refused]
-
-
-def test_a_replica_that_refuses_its_live_configuration_is_named_with_the_reason(capsys):
-    reason = "user_config.batching.max_running.max: 100 is above max_num_seqs=64"
-    told, config = HEARD
-    refusing = replace(told, replica_id="r2", config_refused=reason)
-    known = snapshot_of((refusing, config), HEARD)
-    text = " ".join(shown(capsys, known, wide=False).split())
-    assert text.count(f"its user_config is refused, what held before holds on: {reason}") == 1
-    assert [one["config_refused"] for one in to_json(known)["replicas"]].count(reason) == 1
-
-
-def test_what_autoscaling_decided_is_a_line_of_its_own(capsys):
-    for exchanges in ((), (HEARD,)):
-        known = snapshot_of(*exchanges, scaling=[SCALED])
-        text = shown(capsys, known, wide=False)
-        assert max(map(len, text.splitlines())) <= 80
-        assert SCALED.sentence() in " ".join(text.split())
-        assert to_json(known)["scaling"][0]["desired"] == 3
-
-
-def test_scripts_get_a_flat_object_per_replica():
-    known = json.loads(json.dumps(to_json(snapshot_of(HEARD))))
-    assert known["version"] == "0.1.0+0a1b2c3d"
-    (replica,) = known["replicas"]
-    assert replica["group"] == "g"
-    assert replica["set_by"] == "bound"
-    assert replica["reported_s_ago"] == 2.5
-    assert replica["itl_p99_ms"] == pytest.approx(21.1, abs=0.1)
 
 
 def test_watching_goes_on_while_the_controller_is_away(capsys):
@@ -217,17 +110,6 @@ def test_a_deployment_without_a_replica_is_told_with_what_it_waits_for():
     ]
 
 
-def test_a_healthy_deployment_is_not_told():
-    sound = application(DeploymentStatus.HEALTHY, "", {ReplicaState.RUNNING: 1})
-    sound.status = ApplicationStatus.RUNNING
-    assert unready_lines({"llm": sound}) == []
-
-
-def test_an_application_that_was_not_built_is_told_with_the_reason():
-    failed = ApplicationStatusOverview(ApplicationStatus.DEPLOY_FAILED, "no\nmodule", 0.0, {})
-    assert unready_lines({"llm": failed}) == ["llm: DEPLOY_FAILED: no module"]
-
-
 def test_before_the_first_replica_the_error_says_what_is_waited_for(monkeypatch):
     def none_yet() -> None:
         raise BrimfulError("no batch controller here")
@@ -236,12 +118,3 @@ def test_before_the_first_replica_the_error_says_what_is_waited_for(monkeypatch)
     monkeypatch.setattr(status, "read_snapshot", none_yet)
     with pytest.raises(BrimfulError, match="no batch controller here\nm of llm: UPDATING"):
         status.read()
-
-
-def test_beside_replicas_it_is_a_line_of_its_own(monkeypatch, capsys):
-    monkeypatch.setattr(status, "read_unready", lambda: ["m of llm: UPDATING"])
-    monkeypatch.setattr(status, "read_snapshot", snapshot_of)
-    known = status.read()
-    assert status.to_json(known)["unready"] == ["m of llm: UPDATING"]
-    status.print_status(known, wide=False)
-    assert "m of llm: UPDATING" in capsys.readouterr().out.splitlines()

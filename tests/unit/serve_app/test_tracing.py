@@ -4,11 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller.errors import ConfigError
-from serve_app.config import ray_llm_config
 from serve_app.tracing import HTTP, PROTOCOL, tracing_problems
-
-ENTRY = {"model_loading_config": {"model_id": "m", "model_source": "m"}}
 
 
 def places(env: dict[str, Any] | None = None, **engine: Any) -> list[str]:
@@ -47,11 +43,3 @@ def test_spans_without_the_numbers_that_they_are_made_of_would_end_the_engine() 
     assert places(otlp_traces_endpoint="http://h:1", disable_log_stats=False) == []
     # Without an endpoint nothing is traced and nothing is wrong.
     assert places({PROTOCOL: "pigeon"}, disable_log_stats=True) == []
-
-
-def test_the_app_builder_refuses_it_too() -> None:
-    with pytest.raises(ConfigError, match="otlp_traces_endpoint: 'nowhere at all' is not allowed"):
-        ray_llm_config({**ENTRY, "engine_kwargs": {"otlp_traces_endpoint": "nowhere at all"}})
-    known = {"otlp_traces_endpoint": "http://h:4317"}
-    made = ray_llm_config({**ENTRY, "engine_kwargs": known})
-    assert made["engine_kwargs"]["otlp_traces_endpoint"] == "http://h:4317"

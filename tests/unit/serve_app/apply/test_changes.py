@@ -4,13 +4,11 @@ import copy
 from typing import Any
 
 import pytest
-import yaml
 
 from controller.errors import ConfigError
 from serve_app.apply.changes import Changes, changes
-from serve_app.apply.command import block, offers, plan, scaled
-from serve_app.checks.command import check_file
-from tests.serve_configs import HERE, config, put
+from serve_app.apply.command import plan
+from tests.serve_configs import config, put
 from tests.serve_configs import entry as one_entry
 
 ENTRY = ("args", "llm_configs", 0)
@@ -64,19 +62,6 @@ def test_the_same_changes_nothing(before: Any, after: Any) -> None:
     assert found(before, before).application == before
 
 
-def test_a_logging_config_beside_the_applications_is_no_change() -> None:
-    logs = {"logging_config": {"log_level": "DEBUG"}}
-    changed = plan({**logs, "applications": [app()]}, running({**app(), **logs}))["llm"]
-    assert (changed.live, changed.restarts) == ([], [])
-
-
-def test_a_changed_sla_is_sent_beside_the_args_that_run() -> None:
-    change = found(app(), app(batching=SLA))
-    assert change.restarts == []
-    assert change.live == [f"{MODEL}.batching.sla.itl_ms: 50 -> 80"]
-    assert sent(change, app()) == {MODEL: {"name": MODEL, "user_config": {"batching": SLA}}}
-
-
 def test_under_an_sla_the_longest_wait_changes_while_replicas_run() -> None:
     off = {"longest_wait_s": "off"}
     change = found(app(), app(admission=off))
@@ -97,13 +82,6 @@ def test_a_second_change_starts_from_what_holds_and_the_way_back_sends_none() ->
     back = found(running, app())
     assert back.live == [f"{MODEL}.batching.sla.itl_ms: 80 -> 50"]
     assert sent(back, app()) == {}
-
-
-def test_a_block_that_is_left_out_of_the_file_is_its_defaults() -> None:
-    without = app()
-    del without["args"]["llm_configs"][0]["batching"]
-    change = found(app(), without)
-    assert sent(change, app())[MODEL]["user_config"] == {"batching": {}}
 
 
 @pytest.mark.parametrize(
@@ -154,14 +132,6 @@ def test_no_secret_is_printed_of_what_is_compared_as_a_whole() -> None:
     assert "https://...@host/code.zip" in lines
 
 
-def test_another_model_is_another_deployment() -> None:
-    other = put(app(), (*ENTRY, "model_loading_config", "model_id"), "n")
-    assert found(app(), other).restarts == [
-        "model m: is gone, and its replicas with it",
-        "model n: is new, as a deployment of its own",
-    ]
-
-
 @pytest.mark.parametrize("ingress", [True, False])
 def test_limits_at_the_door_reach_replicas_and_the_ingress(ingress: bool) -> None:
     after = put(app(), ("args", "security"), {"extra_paths": ["/load"]})
@@ -179,14 +149,6 @@ def test_an_override_in_the_file_wins_and_stays() -> None:
     assert f"{MODEL}.batching.sla.itl_ms: 50 -> 80" in change.live
 
 
-def test_what_is_sent_passes_a_check(tmp_path) -> None:
-    after = put(app(batching=SLA), ("args", "security"), {"extra_paths": ["/load"]})
-    after = put(after, (*ENTRY, "deployment_config", "num_replicas"), 3)
-    path = tmp_path / "sent.yaml"
-    path.write_text(yaml.safe_dump({"applications": [found(app(), after).application]}))
-    assert check_file(path, HERE).problems == []
-
-
 def running(application: dict[str, Any], replicas: int = 1, name: str = MODEL) -> dict[str, Any]:
     deployments = {name: {"target_num_replicas": replicas}}
     return {"llm": {"deployed_app_config": application, "deployments": deployments}}
@@ -197,19 +159,6 @@ def test_what_running_replicas_would_refuse_is_named_before_it_is_sent() -> None
     both = put(wrong, (*ENTRY, "engine_kwargs", "max_num_seqs"), 65)
     with pytest.raises(ConfigError, match="65 is above max_num_seqs=64"):
         plan({"applications": [both]}, running(app()))
-
-
-def test_what_takes_new_replicas_comes_with_what_there_is_to_do() -> None:
-    after = put(app(), (*ENTRY, "engine_kwargs", "max_num_seqs"), 128)
-    changed = plan({"applications": [after]}, running(app()))
-    text = "\n".join(offers(["llm"], changed, running(app())))
-    assert "--two-first" in text and "--restart" in text
-    assert "--two-first" not in "\n".join(offers(["llm"], changed, running(app(), replicas=2)))
-    other = put(app(), (*ENTRY, "model_loading_config", "model_id"), "n")
-    gone = plan({"applications": [other]}, running(app()))
-    text = "\n".join(offers(["llm"], gone, running(app())))
-    assert "Deploy it beside the old one" in text
-    assert "scales to two" not in text
 
 
 @pytest.mark.parametrize(
@@ -229,54 +178,3 @@ def test_a_deployment_of_another_name_is_one_that_is_gone(
     path: Any, value: Any, name: str, is_gone: bool
 ) -> None:
     assert found(app(), put(app(), path, value), name).gone == ([name] if is_gone else [])
-
-
-def test_of_a_builder_that_nobody_knows_the_names_are_taken_to_stay() -> None:
-    mine = put(app(), ("import_path",), "mine:build")
-    assert found(mine, put(mine, (*ENTRY, "batching"), SLA), "Mine:m").gone == []
-
-
-def test_an_application_that_does_not_run_is_sent_as_it_is() -> None:
-    changed = plan({"applications": [app()]}, {})
-    assert changed["llm"].live == ["is new"]
-    assert changed["llm"].application == app()
-
-
-def test_two_replicas_meanwhile() -> None:
-    bounds = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 4}}
-    scales = put(app(), (*ENTRY, "deployment_config"), bounds)
-    number = {"name": MODEL, "num_replicas": 2, "autoscaling_config": None}
-    assert scaled(scales, [MODEL])["deployments"] == [number]
-    assert scaled(scales, []) == scales
-    # What is sent already is kept.
-    sent_ = {"max_replicas": 1, "initial_replicas": 1, "policy": {"policy_function": "a:b"}}
-    scales = put(app(), ("deployments",), [{"name": MODEL, "autoscaling_config": sent_}])
-    two = {**sent_, "min_replicas": 2, "initial_replicas": None, "max_replicas": 2}
-    assert scaled(scales, [MODEL])["deployments"] == [{"name": MODEL, "autoscaling_config": two}]
-    assert scales["deployments"][0]["autoscaling_config"] == sent_
-
-
-def test_under_kuberay_the_block_for_the_rayservice_is_printed() -> None:
-    wanted = {"proxy_location": "EveryNode", "applications": [app(batching=SLA)]}
-    text = block(wanted, plan(wanted, running(app())))
-    told = yaml.safe_load(text[text.index("spec:") :])
-    config_ = yaml.safe_load(told["spec"]["serveConfigV2"])
-    assert config_["proxy_location"] == "EveryNode"
-    (one,) = config_["applications"]
-    assert one["args"] == app()["args"]
-    assert one["deployments"] == [{"name": MODEL, "user_config": {"batching": SLA}}]
-
-
-KV = {"kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both"}}
-
-
-def test_another_number_of_prefill_engines_is_sent_and_roles_at_all_are_a_restart() -> None:
-    auto = app(batching={**SLA, "roles": "auto"}, engine_kwargs=KV)
-    one = app(batching={**SLA, "roles": 1}, engine_kwargs=KV)
-    change = found(auto, one)
-    assert change.restarts == []
-    assert sent(change, auto) == {
-        "MixedServer:m": {"name": "MixedServer:m", "user_config": {"batching": {**SLA, "roles": 1}}}
-    }
-    none = found(app(batching=SLA, engine_kwargs=KV), auto)
-    assert any("batching.roles: is new" in line for line in none.restarts)

@@ -1,6 +1,5 @@
 """Ray Serve's REST interface, as ``brimful apply`` reads it: from answers that it gave."""
 
-import argparse
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ import yaml
 
 from controller.errors import BrimfulError
 from serve_app.apply.cluster import Cluster
-from serve_app.apply.command import add_arguments
 from serve_app.cli import main
 from tests.serve_configs import config, put
 
@@ -200,13 +198,6 @@ def test_where_the_changed_model_does_not_start_the_way_on_is_said(apply: Apply)
     assert (status, len(sent)) == (2, 2)
     assert "DEPLOY_FAILED" in err
     assert f"{MODEL} may have two replicas: `brimful apply --restart`" in err
-
-
-def test_a_replica_may_end_its_streams_and_another_start_before_it_is_given_up() -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    assert parser.parse_args(["FILE"]).timeout == 1800 + 600
-    assert "default: 2400, a replica's drain" in " ".join(parser.format_help().split())
 
 
 def test_what_serve_refuses_or_cannot_bring_up_is_told(serve: Serve, tmp_path: Path) -> None:

@@ -8,10 +8,8 @@ from ray.serve._private.application_state import get_app_code_version, override_
 from ray.serve._private.deployment_info import DeploymentInfo
 from ray.serve.schema import ServeApplicationSchema
 
-from controller.errors import ConfigError
-from replicas.door.settings import Security
 from serve_app.apply.changes import Changes, changes
-from serve_app.apply.options import built_options, of_deployment
+from serve_app.apply.options import of_deployment
 from serve_app.checks.built import build_model
 from serve_app.config import ray_llm_config
 from tests.serve_configs import config, put
@@ -76,12 +74,6 @@ def live(change: Changes, before: Data) -> bool:
     return not change.restarts
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_options_are_those_of_the_deployment_as_built(name: str, built: Any) -> None:
-    options = built_options(entry(DEPLOYMENTS[name]), Security(), "here")
-    assert options == of_deployment(built[name].deployment_config)
-
-
 @pytest.mark.parametrize(("old", "new"), PAIRS)
 def test_what_is_sent_makes_of_the_old_deployment_the_new_one(
     old: str, new: str, built: Any
@@ -97,26 +89,6 @@ def test_what_is_sent_makes_of_the_old_deployment_the_new_one(
         assert (again.live, again.restarts) == ([], [])
         back = changes(change.application, before)
         assert in_force(built[old], back.application) == in_force(built[old], before)
-
-
-def test_a_fixed_number_ends_the_scaling_that_nobody_asked_for() -> None:
-    change = changes(app({}), app({"num_replicas": 3}))
-    assert f"{MODEL}.num_replicas: unset -> 3" in change.live
-    (one,) = change.application["deployments"]
-    assert one == {"name": MODEL, "num_replicas": 3, "autoscaling_config": None}
-    change = changes(app({"num_replicas": 3}), app({}))
-    assert change.restarts[:2] == [
-        f"{MODEL}.autoscaling_config.min_replicas: unset -> 1",
-        f"{MODEL}.autoscaling_config.max_replicas: unset -> 1",
-    ]
-
-
-def test_a_number_in_an_override_of_the_file_ends_scaling_too(built: Any) -> None:
-    bounds = DEPLOYMENTS["bounds"]
-    change = changes(app(bounds), app(bounds, {"num_replicas": 3}))
-    assert live(change, app(bounds))
-    holds = in_force(built["bounds"], change.application)
-    assert (holds["num_replicas"], holds["autoscaling_config"]) == (3, None)
 
 
 @pytest.mark.parametrize(
@@ -146,44 +118,6 @@ def test_bounds_change_live_beside_a_policy_that_is_sent_already(
     assert live(changes(before, other), before)
 
 
-def test_a_changed_scaling_block_takes_new_replicas_and_says_so() -> None:
-    before = app(DEPLOYMENTS["bounds"])
-    after = put(before, ("args", "llm_configs", 0, "scaling", "drain_s"), 40)
-    change = changes(before, after)
-    assert not live(change, before)
-    place = f"{MODEL}.autoscaling_config.policy.policy_kwargs.drain_s"
-    assert change.restarts == [f"{place}: 20.0 -> 40.0"]
-
-
-def test_an_entry_with_code_of_its_model_is_compared() -> None:
-    before = app({"num_replicas": 3})
-    before["args"]["llm_configs"][0]["engine_kwargs"]["trust_remote_code"] = True
-    before["args"]["security"] = {"trust_remote_code": ["m"]}
-    after = put(before, ("args", "llm_configs", 0, "deployment_config", "num_replicas"), 4)
-    assert changes(before, after).live == [f"{MODEL}.num_replicas: 3 -> 4"]
-
-
-def test_each_model_of_several_is_compared() -> None:
-    made = app({"num_replicas": 2})
-    second = put(entry({}), ("model_loading_config", "model_id"), "n")
-    before = put(made, ("args", "llm_configs"), [*made["args"]["llm_configs"], second])
-    after = before
-    for index in (0, 1):
-        place = ("args", "llm_configs", index, "deployment_config", "num_replicas")
-        after = put(after, place, 3)
-    change = changes(before, after)
-    assert change.restarts == []
-    sent = {one["name"]: one["num_replicas"] for one in change.application["deployments"]}
-    assert sent == {MODEL: 3, "BrimfulServer:n": 3}
-
-
 def test_no_policy_is_imported() -> None:
     there = {"autoscaling_config": {"policy": {"policy_function": "only_in_the_cluster:decide"}}}
     assert changes(app(there), app(there, {"max_queued_requests": 5})).restarts == []
-
-
-def test_a_wrong_scaling_of_an_override_is_named() -> None:
-    wrong = app({}, {"autoscaling_config": {"max_replicas": 0}})
-    place = f"deployments {MODEL}.autoscaling_config.max_replicas: 0"
-    with pytest.raises(ConfigError, match=place):
-        changes(app({}), wrong)

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from controller.errors import ConfigError
 from replicas.door.key_source import KeySource
 from replicas.door.settings import KeysFrom
 from serve_app.batches.app import batch_app
+from serve_app.batches.arguments import settings_of
 from serve_app.batches.store import Store
 
 URL = "/v1/completions"
@@ -42,13 +44,6 @@ def file_of(store: Store, purpose: str = "batch") -> str:
 
 def asked(file_id: str, **changes: Any) -> dict[str, Any]:
     return {"input_file_id": file_id, "endpoint": URL, "completion_window": "24h", **changes}
-
-
-def test_text_that_is_no_unicode_is_told_as_it_came(client: TestClient, store: Store) -> None:
-    body = asked(file_of(store), metadata={"k": "\ud800"})
-    made = client.post("/v1/batches", content=json.dumps(body))
-    assert (made.status_code, made.json()["metadata"]) == (200, {"k": "\ud800"})
-    assert len(client.get("/v1/batches").json()["data"]) == 1
 
 
 def test_no_answer_is_without_the_apis_shape(
@@ -93,12 +88,6 @@ def test_what_is_no_batch_is_named(
     answer = client.post("/v1/batches", content=json.dumps(body))
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, said)
     assert store.batches(None, 9) == []
-
-
-def test_metadata_may_be_as_long_as_openai_has_it(client: TestClient, store: Store) -> None:
-    metadata = {f"{n:064}": "v" * 512 for n in range(16)}
-    body = asked(file_of(store), metadata=metadata)
-    assert client.post("/v1/batches", json=body).json()["metadata"] == metadata
 
 
 @pytest.mark.parametrize("sent", [b"", b"[]", b"{", b"\xff", b"[" * 100_000], ids=range(5))
@@ -148,20 +137,6 @@ def test_pages_follow_each_other_and_know_their_end(client: TestClient, store: S
 
 def ids(told: dict[str, Any]) -> list[str]:
     return [one["id"] for one in told["data"]]
-
-
-def test_all_files_are_listed_where_no_limit_is_named(client: TestClient, store: Store) -> None:
-    for _ in range(25):
-        file_of(store)
-    assert len(client.get("/v1/files").json()["data"]) == 25
-
-
-def test_a_file_is_deleted_though_its_contents_are_gone(client: TestClient, store: Store) -> None:
-    file_id = file_of(store)
-    store._fs.rm_file(store._path(file_id))
-    assert client.get(f"/v1/files/{file_id}/content").status_code == 404
-    assert client.delete(f"/v1/files/{file_id}").json()["deleted"]
-    assert client.get(f"/v1/files/{file_id}").status_code == 404
 
 
 def test_a_file_that_a_batch_reads_stays(client: TestClient, store: Store) -> None:
@@ -215,6 +190,13 @@ def test_without_a_key_only_the_health_is_told(store: Store, tmp_path: Path) -> 
         assert client.get("/health").status_code == 200
         good = client.get("/v1/batches", headers={"Authorization": f"bearer {secret}"})
         assert good.status_code == 200
+
+
+def test_a_key_that_stands_in_the_configuration_is_not_repeated() -> None:
+    secret = {"security": {"keys": "sk-0123456789abcdef"}}
+    with pytest.raises(ConfigError) as refused:
+        settings_of({"serves": "http://h/v1", "folder": "/x", **secret})
+    assert "sk-" not in str(refused.value)
 
 
 def test_only_what_has_not_ended_can_be_cancelled(client: TestClient, store: Store) -> None:

@@ -60,13 +60,6 @@ def test_what_is_no_request_is_named(text: bytes, said: str, custom_id: str | No
     assert e.value.custom_id == custom_id
 
 
-def test_a_mark_of_utf_8_and_ends_of_lines_of_windows_are_no_part_of_it() -> None:
-    found = read_line(b"\xef\xbb\xbf" + line(custom_id="\xe9") + b"\r\n", CHAT)
-    assert found.custom_id == "\xe9"
-    false = line(body={"stream": False, "background": None})
-    assert read_line(false, CHAT).body == {"stream": False, "background": None}
-
-
 @given(
     st.binary(max_size=60) | st.recursive(st.none() | st.text(), st.lists).map(str).map(str.encode)
 )

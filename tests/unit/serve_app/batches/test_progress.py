@@ -20,12 +20,6 @@ def after(lines: int, per_s: float, took_s: int, every_s: int = 20) -> tuple[Pro
     return batch, float(took_s)
 
 
-def test_nothing_is_known_before_the_rate_is() -> None:
-    batch, now_s = after(5000, 0.0, 980)
-    assert batch.end_s(now_s, 0) is None
-    assert not batch.late(now_s, 0)
-
-
 def test_a_batch_is_late_where_the_rest_takes_longer_than_its_window() -> None:
     slow, now_s = after(3000, 0.1, 2000)  # 2,800 are left at 0.1/s, and 22,000 s
     assert slow.late(now_s, 200)
@@ -34,47 +28,10 @@ def test_a_batch_is_late_where_the_rest_takes_longer_than_its_window() -> None:
     assert not fast.late(now_s, 200)
 
 
-def test_one_that_stands_still_is_late_and_has_no_end() -> None:
-    still, now_s = after(5, 0.0, 1000)
-    assert still.late(now_s, 0)
-    assert still.end_s(now_s, 0) == LONGEST_S
-
-
-def test_one_that_was_late_has_to_be_well_in_time_before_it_is_not() -> None:
-    batch, now_s = after(3000, 0.1, 2000)
-    assert batch.late(now_s, 200)
-    for _ in range(700):  # 2,100 are left at 0.8/s over the last 1,000 s: 2,625 s
-        batch.answered()
-    batch.due_s = now_s + 3000
-    assert batch.late(now_s, 900)
-    batch.due_s = now_s + 3400
-    assert not batch.late(now_s, 900)
-    batch.due_s = now_s + 3000
-    assert not batch.late(now_s, 900)
-
-
 @pytest.mark.parametrize(("left_s", "known_s"), [(3000.0, 125), (12.0, 1), (-5.0, 1)])
 def test_after_a_restart_the_rate_is_known_in_time(left_s: float, known_s: int) -> None:
     batch = Progress(10_000, left_s, 86_400.0, 0.0)
     assert [batch.late(float(k), 0) for k in range(known_s + 1)] == [False] * known_s + [True]
-
-
-def test_batches_that_share_slots_are_forecast_by_the_rate_of_both() -> None:
-    # 0.1/s in turns: 15 h of work beside 2 h, and beside 1,000 h.
-    many, few = Progress(5400, 86_400, 86_400, 0.0), Progress(720, 86_400, 86_400, 0.0)
-    answers = 0
-    for now_s in range(0, 3601, 20):
-        for _ in range(2 if now_s else 0):
-            (many if answers % 2 else few).answered()
-            answers += 1
-    for now_s in (0.0, 3600.0):
-        ends_s = [
-            many.end_s(now_s, int(now_s / 10), [few.left]),
-            few.end_s(now_s, int(now_s / 10), [many.left]),
-        ]
-    assert ends_s == [pytest.approx(16 * 3600), pytest.approx(3 * 3600)]
-    assert not many.late(3600.0, 360, [few.left])
-    assert many.late(3600.0, 360, [360_000])
 
 
 @given(st.integers(1, 500), st.lists(st.integers(0, 40), min_size=1, max_size=60))
@@ -90,3 +47,12 @@ def test_a_forecast_is_from_now_to_a_year_and_none_are_left_at_the_end(
         assert end_s is None or 0 <= end_s <= LONGEST_S
         assert (end_s is None) == (k < 10)
         assert not (batch.late(100.0 * k, answers) and not batch.left and end_s == 0)
+
+
+@pytest.mark.parametrize(("lines", "other", "ends_s"), [(720, 5400, 14_400), (5400, 720, 61_200)])
+def test_batches_that_share_slots_are_forecast_by_the_rate_of_both(
+    lines: int, other: int, ends_s: float
+) -> None:
+    batch = Progress(lines, 86_400, 86_400, 0.0)
+    batch.end_s(0.0, 0)
+    assert batch.end_s(3600.0, 360, [other]) == pytest.approx(ends_s)  # 0.1/s in turns

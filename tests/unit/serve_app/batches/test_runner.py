@@ -6,15 +6,13 @@ import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fsspec.spec import AbstractBufferedFile
 
-from controller import metrics
-from serve_app.batches.runner import Figures, Runner
+from serve_app.batches.runner import Runner
 from serve_app.batches.sender import Answer
 from serve_app.batches.store import Store
 
@@ -130,59 +128,74 @@ async def test_what_fails_again_is_an_error_line_with_its_reason(
     assert told["request_counts"] == {"total": 2, "completed": 1, "failed": 1}
 
 
-async def test_answers_are_written_in_groups_off_the_loop_and_then_counted(
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [
+        ("unfinished", sqlite3.OperationalError("disk I/O error")),
+        ("open_file", OSError("away")),
+        ("open_file", TypeError("a fault of ours")),
+        ("add_answers", sqlite3.OperationalError("database or disk is full")),
+        ("write_answers", OSError("no space left")),
+    ],
+    ids=str,
+)
+async def test_what_fails_in_the_store_is_tried_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
+    works, fails = getattr(store, method), [error] * 3
+
+    def call(*args: Any, **options: Any) -> Any:
+        if fails:
+            raise fails.pop()
+        return works(*args, **options)
+
+    batch_id = batch_of(store, *map(request, range(40)))
+    monkeypatch.setattr(store, method, call)
+    told = await ended(store, batch_id, echo)
+    assert (told["status"], fails) == ("completed", [])
+    assert told["request_counts"] == {"total": 40, "completed": 40, "failed": 0}
+    assert len(lines_of(store, told["output_file_id"])) == 40
+
+
+async def test_a_sender_that_fails_costs_no_slot(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups: list[int] = []
-    go_on, add = threading.Event(), store.add_answers
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
+    sent: list[int] = []
+
+    async def breaks(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        sent.append(body["n"])
+        if len(sent) in (3, 5, 9):
+            raise RuntimeError("a fault of ours")
+        return Answer(200, {})
+
+    told = await ended(store, batch_of(store, *map(request, range(20))), breaks, most_open=2)
+    assert told["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
+
+
+async def test_what_has_come_is_kept_by_who_is_told_to_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, add, sent = threading.Event(), store.add_answers, list[int]()
 
     def slow(rows: Any) -> None:
-        assert threading.current_thread() is not threading.main_thread()
-        groups.append(len(rows))
         assert go_on.wait(10)
         add(rows)
 
+    async def counts(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        sent.append(body["n"])
+        return Answer(200, {})
+
     monkeypatch.setattr(store, "add_answers", slow)
     batch_id = batch_of(store, *map(request, range(8)))
-    runner = Runner(store, echo)
-    running = asyncio.create_task(runner.run())
-    while len(runner._answered) < 7:  # noqa: ASYNC110 - the runner's work
+    running = asyncio.create_task(Runner(store, counts).run())
+    while len(sent) < 8:  # noqa: ASYNC110 - the runner's work
         await asyncio.sleep(0.01)
-    assert runner._answers.total() == 0  # nothing counts that a crash could lose
-    running.cancel()  # what has come is kept also by who is told to end
+    running.cancel()
     go_on.set()
     await asyncio.gather(running, return_exceptions=True)
-    assert groups == [1, 7]
     assert store.answered(batch_id) == set(range(1, 9))
-
-
-async def test_each_answer_is_written_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    add, written = store.add_answers, []
-
-    def added(rows: Any) -> None:
-        written.extend(rows)
-        add(rows)
-
-    monkeypatch.setattr(store, "add_answers", added)
-    await ended(store, batch_of(store, *map(request, range(40))), echo)
-    assert len(written) == 40
-
-
-async def test_answers_that_a_full_disk_did_not_take_are_got_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
-    add, full = store.add_answers, [sqlite3.OperationalError("database or disk is full")] * 3
-
-    def added(rows: Any) -> None:
-        if full:
-            raise full.pop()
-        add(rows)
-
-    monkeypatch.setattr(store, "add_answers", added)
-    told = await ended(store, batch_of(store, *map(request, range(40))), echo)
-    assert told["request_counts"] == {"total": 40, "completed": 40, "failed": 0}
-    assert len(lines_of(store, told["output_file_id"])) == 40
 
 
 async def test_another_process_goes_on_where_one_was_killed(tmp_path: Path) -> None:
@@ -248,38 +261,6 @@ async def test_what_is_not_answered_in_its_window_expires(store: Store) -> None:
     assert [line["error"]["code"] for line in errors] == ["batch_expired", "invalid_request"]
 
 
-async def test_a_batch_that_breaks_off_goes_on(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
-    opened, fails = store.open_file, [OSError("away"), TypeError("away")]
-
-    def open_file(file_id: str) -> Any:
-        if fails:
-            raise fails.pop()
-        return opened(file_id)
-
-    monkeypatch.setattr(store, "open_file", open_file)
-    told = await ended(store, batch_of(store, *map(request, range(3))), echo)
-    assert told["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
-
-
-async def test_an_error_in_the_middle_costs_no_slot(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
-    sent: list[int] = []
-
-    async def breaks(endpoint: str, body: Mapping[str, Any]) -> Answer:
-        sent.append(body["n"])
-        if len(sent) in (3, 5, 9, 14):
-            raise RuntimeError("a fault of ours")
-        return Answer(200, {})
-
-    told = await ended(store, batch_of(store, *map(request, range(20))), breaks, most_open=2)
-    assert told["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
-
-
 async def test_files_of_buckets_which_read_whole_lines_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,15 +297,6 @@ async def test_a_file_without_requests_fails(
     assert (told["status"], told["errors"]["data"][0]["code"]) == ("failed", code)
 
 
-async def test_a_file_that_is_gone_fails(store: Store) -> None:
-    batch_id = batch_of(store, request(0))
-    batch = store.batch(batch_id)
-    assert batch is not None
-    store.delete_file(batch["input_file_id"])
-    told = await ended(store, batch_id, echo)
-    assert (told["status"], told["errors"]["data"][0]["code"]) == ("failed", "invalid_file")
-
-
 async def test_a_batch_that_would_miss_its_window_is_sent_as_the_urgent_class(store: Store) -> None:
     now_s, tiers = [0.0], []
 
@@ -343,73 +315,6 @@ async def test_a_batch_that_would_miss_its_window_is_sent_as_the_urgent_class(st
     assert told["request_counts"]["completed"] == 200
     assert tiers[:5] == ["late"] * 5
     assert set(tiers[6:]) == {"online"}  # at 20 s each they take 4,000
-
-
-async def test_how_batches_fare_is_told(store: Store) -> None:
-    seen: list[Figures] = []
-    going, asked = asyncio.Event(), asyncio.Event()
-
-    async def held(endpoint: str, body: Mapping[str, Any]) -> Answer:
-        if body["n"] < 8:
-            usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
-            return Answer(200, {"usage": usage})
-        asked.set()
-        await going.wait()
-        return Answer(400, {"error": {}})
-
-    name = batch_of(store, *map(request, range(30)))
-    running = asyncio.create_task(ended(store, name, held, publish=seen.append, most_open=4))
-    await asyncio.wait_for(asked.wait(), 10)
-    while not seen or (metrics.BATCH_ANSWERS, ("answered",), 8) not in seen[-1].totals:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    now, totals = values(seen[-1].now), values(seen[-1].totals)
-    assert now[metrics.BATCH_LINES, "under_way"] == 4
-    assert now[metrics.BATCH_LINES, "waiting"] == 18
-    assert 0 < now[(metrics.BATCH_WINDOW,)] <= 1000
-    assert now[(metrics.BATCH_END,)] == 0  # not known yet
-    assert totals[metrics.BATCH_TOKENS, "prompt"] == 24
-    assert totals[metrics.BATCH_TOKENS, "completion"] == 40
-    going.set()
-    await running
-
-
-async def test_the_end_of_the_oldest_batch_is_told_though_it_broke_off(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
-    seen: list[Figures] = []
-    opened, fails = store.open_file, [OSError("away")]
-
-    def open_file(file_id: str) -> Any:
-        if file_id == inputs[0] and opens[file_id] and fails:  # once its lines were counted
-            raise fails.pop()
-        opens[file_id] += 1
-        return opened(file_id)
-
-    async def held(endpoint: str, body: Mapping[str, Any]) -> Answer:
-        await going.wait()
-        return Answer(200, {})
-
-    going = asyncio.Event()
-    names = [batch_of(store, request(0), window_s=window_s) for window_s in (500, 90_000)]
-    batches = [store.batch(name) for name in names]
-    inputs = [str(batch["input_file_id"]) for batch in batches if batch]
-    opens = dict.fromkeys(inputs, 0)
-    now_s = float((batches[0] or {})["created_at"])
-    store.move(names[1], "validating", created_at=now_s + 100)
-    monkeypatch.setattr(store, "open_file", open_file)
-    runner = Runner(store, held, publish=seen.append, clock=lambda: now_s + len(seen) / 50)
-    running = asyncio.create_task(runner.run())
-    while list(runner._progress) != names[::-1]:  # noqa: ASYNC110 - the runner's work
-        await asyncio.sleep(0.01)
-    assert 0 < values(runner._figures().now)[(metrics.BATCH_WINDOW,)] <= 500
-    going.set()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-
-
-def values(told: Any) -> dict[tuple[Any, ...], float]:
-    return {(metric, *labels): value for metric, labels, value in told}
 
 
 @pytest.mark.parametrize("gone", [True, False])
@@ -478,23 +383,6 @@ async def test_a_batch_has_one_file_of_answers_wherever_its_process_ended(
     assert store.answered(batch_id) == set()
 
 
-async def test_a_full_disk_is_not_filled_further(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
-    keep, full = store._keep_file, [OSError("no space left")] * 3
-
-    def kept(told: dict[str, Any]) -> dict[str, Any]:
-        if full:
-            raise full.pop()
-        return keep(told)
-
-    batch_id = batch_of(store, *map(request, range(3)))
-    monkeypatch.setattr(store, "_keep_file", kept)
-    await ended(store, batch_id, echo)
-    assert len(store._fs.ls(store._root)) == 2
-
-
 def test_a_write_beside_what_another_process_wrote(tmp_path: Path) -> None:
     """Both replicas of an upgrade have the folder; a reader may not be of before the other's."""
     store, other = Store(tmp_path), Store(tmp_path)
@@ -533,34 +421,6 @@ async def test_nothing_is_written_once_the_runner_has_ended(
     assert done.is_set()
 
 
-async def test_a_batch_that_breaks_off_rests_twice_as_long_each_time(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
-    tries_s: list[float] = []
-    batch_id = batch_of(store, request(0))
-    now_s = float((store.batch(batch_id) or {})["created_at"])
-
-    def open_file(file_id: str) -> Any:
-        tries_s.append(now_s)
-        raise OSError("away")
-
-    def clock() -> float:
-        nonlocal now_s
-        now_s += 1e-3
-        return now_s
-
-    monkeypatch.setattr(store, "open_file", open_file)
-    running = asyncio.create_task(Runner(store, echo, clock=clock).run())
-    while len(tries_s) < 5:  # noqa: ASYNC110 - the runner's work
-        await asyncio.sleep(0.01)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    rests_s = [after - before for before, after in pairwise(tries_s)]
-    for rest_s, least_s in zip(rests_s, (0.02, 0.04, 0.08, 0.16), strict=False):
-        assert least_s <= rest_s <= least_s + 0.01
-
-
 async def test_of_large_requests_few_are_held_at_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -586,26 +446,6 @@ async def test_of_large_requests_few_are_held_at_once(
     assert most == {True: 2, False: 8}
 
 
-async def test_a_batch_cancelled_while_its_lines_are_counted_sends_none(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batch_id, opened = batch_of(store, *map(request, range(3))), store.open_file
-    sent: list[int] = []
-
-    def open_file(file_id: str) -> Any:
-        store.move(batch_id, "cancelling", only_from=("validating",))
-        return opened(file_id)
-
-    async def sends(endpoint: str, body: Mapping[str, Any]) -> Answer:
-        sent.append(body["n"])
-        return Answer(200, {})
-
-    monkeypatch.setattr(store, "open_file", open_file)
-    told = await ended(store, batch_id, sends)
-    assert (told["status"], sent) == ("cancelled", [])
-    assert told["request_counts"] == {"total": 3, "completed": 0, "failed": 3}
-
-
 async def test_a_batch_that_has_all_its_answers_does_not_expire(store: Store) -> None:
     batch_id = batch_of(store, request(0), window_s=0)
     store.add_answers([(batch_id, 1, True, {"custom_id": "r0"})])
@@ -614,22 +454,6 @@ async def test_a_batch_that_has_all_its_answers_does_not_expire(store: Store) ->
     told = await ended(store, batch_id, echo)
     assert told["status"] == "completed"
     assert told["request_counts"] == {"total": 1, "completed": 1, "failed": 0}
-
-
-async def test_a_database_that_cannot_be_read_is_read_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
-    reads, fails = store.unfinished, [sqlite3.OperationalError("disk I/O error")] * 3
-
-    def unfinished() -> Any:
-        if fails:
-            raise fails.pop()
-        return reads()
-
-    batch_id = batch_of(store, request(0))
-    monkeypatch.setattr(store, "unfinished", unfinished)
-    assert (await ended(store, batch_id, echo))["status"] == "completed"
 
 
 def test_the_first_answer_to_a_line_stays(store: Store) -> None:

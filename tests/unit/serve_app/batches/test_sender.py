@@ -1,6 +1,5 @@
 """What comes back of a request, whatever the server does."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -97,15 +96,6 @@ async def test_what_is_no_json_is_told_as_an_error(
     assert told[1] in ("*", answer.body["error"]["message"])
 
 
-async def test_a_charset_that_is_none_of_text_is_no_matter(server: Server) -> None:
-    async def says(_: web.Request) -> web.StreamResponse:
-        headers = {"Content-Type": "application/json; charset=hex"}
-        return web.Response(body=b'{"n": 2}', headers=headers)
-
-    server.says = says
-    assert (await ask(server)).body == {"n": 2}
-
-
 async def test_a_server_that_goes_away_was_not_reached(server: Server) -> None:
     async def leaves(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Length": "100"})
@@ -127,38 +117,3 @@ async def test_a_body_that_is_nested_too_deeply_is_refused_here(server: Server) 
         deep = [deep]
     assert (await ask(server, {"n": deep})).status == 400
     assert server.asked == []
-
-
-async def test_so_many_are_sent_at_once(server: Server) -> None:
-    here = 0
-    all_here = asyncio.Event()
-
-    async def waits(_: web.Request) -> web.StreamResponse:
-        nonlocal here
-        here += 1
-        if here == 4:
-            all_here.set()
-        await asyncio.wait_for(all_here.wait(), 10)
-        return web.json_response({})
-
-    server.says = waits
-    sender = Sender(server.address, None, 4)
-    answers = await asyncio.gather(*(sender.send(URL, {}) for _ in range(4)))
-    await sender.close()
-    assert [one.status for one in answers] == [200] * 4
-
-
-async def test_that_the_server_is_away_is_said_once(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    warned: list[Any] = []
-    monkeypatch.setattr(
-        "serve_app.batches.sender.logger.warning", lambda *told: warned.append(told)
-    )
-    sender, said = Sender(server.address, None, 4), []
-    for status in (401, 401, 429, 401, 200, 401):
-        server.tells(status, "{}")
-        await sender.send(URL, {})
-        said.append(len(warned))
-    await sender.close()
-    assert said == [1, 1, 1, 2, 2, 3]

@@ -10,19 +10,6 @@ from hypothesis import strategies as st
 from serve_app.batches.window import FIRST, Window
 
 
-async def test_slots_are_given_in_order_and_no_more_than_there_are() -> None:
-    window = Window(2)
-    assert [await window.take(), await window.take()] == [1, 2]
-    waiting = [asyncio.create_task(window.take()) for _ in range(2)]
-    await asyncio.sleep(0)
-    assert not any(task.done() for task in waiting)
-    window.answered()
-    assert await waiting[0] == 3
-    assert not waiting[1].done()
-    window.left()
-    assert await waiting[1] == 4
-
-
 async def test_a_full_window_of_answers_makes_room_for_one_more() -> None:
     window = Window(100)
     for _ in range(3):
@@ -38,14 +25,6 @@ async def test_a_full_window_of_answers_makes_room_for_one_more() -> None:
     assert window.size > FIRST
 
 
-async def test_answers_to_few_requests_say_nothing_of_more() -> None:
-    window = Window(100)
-    for _ in range(50):
-        await window.take()
-        window.answered()
-    assert window.size == FIRST
-
-
 async def test_refusals_of_requests_under_way_together_halve_it_once() -> None:
     window = Window(100)
     slots = [await window.take() for _ in range(8)]
@@ -55,15 +34,6 @@ async def test_refusals_of_requests_under_way_together_halve_it_once() -> None:
     await asyncio.sleep(0.01)
     window.refused(await window.take(), 0.0)
     assert window.size == FIRST / 4
-
-
-async def test_nothing_is_sent_for_as_long_as_the_server_asked() -> None:
-    window = Window(8)
-    window.refused(await window.take(), 0.05)
-    loop = asyncio.get_running_loop()
-    at_s = loop.time()
-    await window.take()
-    assert loop.time() - at_s >= 0.04
 
 
 async def test_whoever_no_longer_waits_takes_no_slot() -> None:

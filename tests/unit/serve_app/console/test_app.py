@@ -1,8 +1,6 @@
 """The console over HTTP, without a network: every route, every refusal."""
 
-import re
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,11 +8,9 @@ import pytest
 
 from serve_app.console.app import LONGEST_NAME, console_app
 from serve_app.console.deployments import Deployment
-from serve_app.console.page import SCRIPTS, STYLES, Page
+from serve_app.console.page import Page
 from serve_app.console.watch import Watch
 from tests.unit.serve_app.snapshots import fleet
-
-STATIC = Path(__file__).parents[4] / "serve_app" / "console" / "static"
 
 
 async def read() -> tuple[dict[str, Any], Sequence[Deployment]]:
@@ -31,16 +27,6 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[httpx.AsyncCli
         transport=transport, base_url=f"http://here{request.param}"
     ) as made:
         yield made
-
-
-async def test_the_page_comes_in_one_piece(client: httpx.AsyncClient) -> None:
-    for place in ("", "/"):
-        answer = await client.get(str(client.base_url).rstrip("/") + place)
-        assert (answer.status_code, answer.headers["content-type"]) == (
-            200,
-            "text/html; charset=utf-8",
-        )
-        assert answer.text == Page.shipped().html
 
 
 async def test_the_fleet_and_each_part_of_it(client: httpx.AsyncClient) -> None:
@@ -90,22 +76,3 @@ async def test_every_answer_has_the_same_guard(client: httpx.AsyncClient) -> Non
         assert headers["content-security-policy"] == Page.shipped().policy
         assert headers["cache-control"] == "no-store"
         assert headers["x-content-type-options"] == "nosniff"
-
-
-def test_the_page_fetches_nothing_but_its_own_data() -> None:
-    page = Page.shipped()
-    texts = [(STATIC / name).read_text() for name in (*STYLES, *SCRIPTS)]
-    assert all(text in page.html for text in texts)
-    assert "<!-- styles -->" not in page.html and "<!-- scripts -->" not in page.html
-    assert re.findall(r'(?:src|href)="([^"]*)"', (STATIC / "index.html").read_text()) == [
-        "data:,",
-        "#replicas",
-    ]
-    own = "".join(
-        (STATIC / name).read_text() for name in ("index.html", "console.css", *SCRIPTS[1:])
-    )
-    assert "http" not in own
-    assert re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", own) == []
-    parts = page.policy.split("; ")
-    assert {"default-src 'none'", "connect-src 'self'", "img-src data:"} <= set(parts)
-    assert "unsafe" not in page.policy

@@ -13,7 +13,7 @@ from replicas.door.settings import KeysFrom
 from serve_app.console.app import console_app
 from serve_app.console.arguments import keys_of
 from serve_app.console.deployments import Deployment
-from serve_app.console.page import Page, SignInPage
+from serve_app.console.page import Page
 from serve_app.console.sign_in import (
     COOKIE,
     MOST_FORM_BYTES,
@@ -70,13 +70,6 @@ async def test_without_a_good_key_nothing_is_shown(site: Site, path: str, key: s
     assert answer.headers["content-type"].startswith("text/html" if is_page else "application/json")
 
 
-@pytest.mark.parametrize("path", EVERY[:-1])
-async def test_a_program_shows_its_key_as_everywhere(site: Site, path: str) -> None:
-    for scheme in ("Bearer", "bearer"):
-        assert (await site.get(path, authorization=f"{scheme} {ALICE}")).status_code == 200
-    assert (await site.get(path, authorization=f"Basic {ALICE}")).status_code == 401
-
-
 async def test_a_browser_signs_in_once(site: Site) -> None:
     answer = await site.sign_in(ALICE)
     assert (answer.status_code, answer.headers["location"]) == (303, "/console/")
@@ -122,16 +115,6 @@ async def test_a_key_that_is_gone_ends_its_sessions(site: Site) -> None:
     assert (await site.get("/api/fleet")).status_code == 401
 
 
-async def test_the_form_runs_nothing_and_goes_nowhere_else(site: Site) -> None:
-    answer = await site.get("/")
-    policy = answer.headers["content-security-policy"]
-    assert policy == SignInPage.shipped().policy
-    assert "script-src" not in policy and "form-action 'self'" in policy
-    assert "unsafe" not in policy
-    assert "<script" not in answer.text
-    assert answer.headers.get_list("content-security-policy") == [policy]
-
-
 async def test_where_it_is_mounted_cannot_become_markup(site: Site) -> None:
     app = console_app(site.watch, site.keys)
     transport = httpx.ASGITransport(app, root_path='/"><b>')
@@ -172,9 +155,3 @@ def test_a_session_ends_and_there_are_only_so_many(site: Site) -> None:
 def test_it_takes_nothing_but_keys(args: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         keys_of(args)
-
-
-def test_where_keys_are_may_be_said_and_left_out() -> None:
-    for args in ({}, {"security": None}, {"security": {}}, {"security": {"keys": None}}):
-        assert keys_of(args) is None
-    assert keys_of({"security": {"keys": {"env": "KEYS"}}}) == KeysFrom(env="KEYS")

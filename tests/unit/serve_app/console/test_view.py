@@ -1,12 +1,11 @@
 """The JSON that the page gets."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from serve_app.console.deployments import Deployment
-from serve_app.console.view import LOG_LINES, MODEL_COLUMNS, View
-from tests.builders import batching, engine, histogram_of, report
+from serve_app.console.view import MODEL_COLUMNS, View
+from tests.builders import batching, engine, histogram_of
 from tests.unit.serve_app.snapshots import busy, fleet, snapshot_of
 
 GROUP = "org/model-0a1b2c3d"
@@ -71,20 +70,6 @@ def test_a_model_is_shown_as_a_whole() -> None:
     assert tuple(view.model(GROUP, 0.0)["series"]) == MODEL_COLUMNS
 
 
-def test_a_group_that_ray_serve_does_not_know_is_shown_by_its_own_name() -> None:
-    view = View()
-    view.look(two(), [], 1.0)
-    (model,) = view.fleet["models"]
-    assert (model["model"], model["application"], model["wanted"]) == ("org/model", None, None)
-
-
-def test_an_emulated_accelerator_is_marked_on_its_model_and_its_replicas() -> None:
-    view = View()
-    view.look(two(), [replace(SERVED, emulated=True)], 1.0)
-    assert [one["emulated"] for one in view.fleet["models"]] == [True]
-    assert [one["emulated"] for one in view.fleet["replicas"]] == [True, True]
-
-
 def test_a_deployment_of_which_nobody_reported_is_there_too() -> None:
     view = View()
     coming = Deployment("new", "BrimfulServer:x", "x", False, "UPDATING", 0, 4, ("z",))
@@ -101,61 +86,6 @@ def test_a_deployment_of_which_nobody_reported_is_there_too() -> None:
     }
 
 
-def test_capacity_is_not_claimed_where_a_replica_does_not_know_its_own() -> None:
-    view = View()
-    unknown = report(group=GROUP, replica_id="c", engine=LARGE)
-    snapshot = snapshot_of((unknown, SLA))
-    view.look(snapshot, [], 1.0)
-    (model,) = view.fleet["models"]
-    assert model["capacity_per_s"] is None
-
-
-def test_replicas_whose_sla_is_out_of_reach_carry_nothing() -> None:
-    view = View()
-    beyond = batching(policy="adaptive", sla={"itl_ms": 10})
-    view.look(snapshot_of((busy(group=GROUP), beyond)), [], 1.0)
-    (model,) = view.fleet["models"]
-    assert (model["capacity_per_s"], model["out_of_reach"]) == (None, 1)
-
-
-def test_a_replica_is_explained_and_has_its_points() -> None:
-    view = View()
-    view.look(two(running=50), [SERVED], 100.0)
-    view.look(two(seq=2, running=50), [SERVED], 101.0)
-    known = view.replica(GROUP, "b", 100.5)
-    assert known is not None
-    assert known["set_by"] == "sla"
-    assert known["facts"][0].endswith(
-        "with one more, steps would take longer than the SLA of 40 ms at the 95th percentile."
-    )
-    assert known["advice"]
-    assert known["sla"] == {"itl_ms": 40, "ttft_ms": 500, "percentile": 95}
-    assert known["series"]["unix_s"] == [101.0]
-    assert view.replica(GROUP, "c", 0.0) is None
-    assert view.replica("other", "b", 0.0) is None
-    assert view.model("other", 0.0) is None
-
-
-def test_who_is_gone_is_forgotten() -> None:
-    view = View()
-    view.look(two(), [SERVED], 1.0)
-    view.look(snapshot_of((busy(group="other"), SLA)), [], 2.0)
-    assert view.replica(GROUP, "a", 0.0) is None
-    assert view.model(GROUP, 0.0) is None
-    texts = {one["text"] for one in view.fleet["log"]}
-    assert "gone: no report for three leases" in texts
-
-
-def test_the_log_has_the_newest_first_and_an_end() -> None:
-    view = View()
-    for look in range(LOG_LINES + 20):
-        view.look(snapshot_of((busy(replica_id=f"r{look}"), SLA)), [], float(look))
-    log = view.fleet["log"]
-    assert len(log) == LOG_LINES
-    assert log[0]["unix_s"] == LOG_LINES + 19
-    assert [one["unix_s"] for one in log] == sorted((one["unix_s"] for one in log), reverse=True)
-
-
 def test_every_kind_of_replica_can_be_shown() -> None:
     view = View()
     view.look(fleet(), [], 1.0)
@@ -165,14 +95,3 @@ def test_every_kind_of_replica_can_be_shown() -> None:
         known = view.replica(one["group"], one["replica"], 0.0)
         assert json.dumps(known, allow_nan=False)
     assert view.fleet["switched_off"].startswith("Control is switched off for switched")
-
-
-def test_before_the_first_look_there_is_nothing() -> None:
-    assert View().fleet == {}
-    assert View().model("g", 0.0) is None
-
-
-def test_a_fleet_without_replicas_is_shown_as_one() -> None:
-    view = View()
-    view.look(snapshot_of(), [], 1.0)
-    assert (view.fleet["models"], view.fleet["replicas"], view.fleet["log"]) == ([], [], [])

@@ -1,25 +1,14 @@
 """What else the machine did: counts of this very process and of one beside it."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from serve_app.demo.machine import (
     GIB,
-    Machine,
-    free_memory_bytes,
     small_model_obstacle,
     suit_processor,
 )
-
-BURN = "import time\nuntil = time.process_time() + {}\nwhile time.process_time() < until: pass"
-
-
-def burn(cpu_s: float) -> None:
-    subprocess.run([sys.executable, "-c", BURN.format(cpu_s)], check=True)
 
 
 @pytest.mark.parametrize(
@@ -57,28 +46,3 @@ def test_the_small_model_needs_avx512_and_memory(
     path = tmp_path / "cpuinfo"
     path.write_text(f"flags\t\t: {flags}\n")
     assert small_model_obstacle(int(free_gib * GIB), path) == obstacle
-
-
-@pytest.mark.parametrize(("limit", "bound"), [("4096\n", 4096), ("max\n", None), (None, None)])
-def test_a_containers_limit_bounds_the_free_memory(
-    tmp_path: Path, limit: str | None, bound: int | None
-) -> None:
-    path = tmp_path / "memory.max"
-    if limit is not None:
-        path.write_text(limit)
-    free = free_memory_bytes(path)
-    assert free == bound if bound else free > 4096
-
-
-def test_what_a_program_that_is_not_ours_takes_is_counted() -> None:
-    # Ours is a process that does nothing: the one that burns is somebody else's.
-    idle = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        machine = Machine([psutil.Process(idle.pid)])
-        burn(0.5)
-        shares = machine.shares()
-    finally:
-        idle.kill()
-        idle.wait()
-    assert shares.others_cores * shares.seconds >= 0.4
-    assert shares.cores >= 1

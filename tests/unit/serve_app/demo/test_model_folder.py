@@ -30,10 +30,3 @@ def test_a_changed_file_is_not_taken(tmp_path: Path, name: str, text: str) -> No
     (tmp_path / name).write_text(text)
     assert make(tmp_path)
     assert not make(tmp_path)
-
-
-def test_an_error_leaves_nothing_that_counts(tmp_path: Path) -> None:
-    make(tmp_path)
-    with pytest.raises(RuntimeError), made_once(tmp_path, seed=1):
-        raise RuntimeError
-    assert make(tmp_path)

@@ -1,13 +1,12 @@
 """What ``brimful serve`` may be given."""
 
 import argparse
-from pathlib import Path
 
 import pytest
 
 from controller.errors import ConfigError
 from serve_app import cli
-from serve_app.launch.arguments import Replicas, add_arguments, given_file
+from serve_app.launch.arguments import add_arguments, given_file
 
 
 def parsed(*argv: str) -> tuple[argparse.Namespace, list[str]]:
@@ -26,21 +25,6 @@ def test_flags_of_vllm_are_left_over() -> None:
     assert given_file(args, more) is None
 
 
-def test_one_of_vllms_that_ours_begin_with_is_vllms() -> None:
-    args, more = parsed("some/model", "--replica", "3")
-    assert args.replicas is None
-    assert more == ["--replica", "3"]
-
-
-@pytest.mark.parametrize(
-    ("text", "replicas"), [("3", Replicas(3, 3)), ("1:8", Replicas(1, 8)), ("2:2", Replicas(2, 2))]
-)
-def test_replicas(text: str, replicas: Replicas) -> None:
-    args, _ = parsed("m", "--replicas", text)
-    assert args.replicas == replicas
-    assert args.replicas.scaled == (replicas.least < replicas.most)
-
-
 @pytest.mark.parametrize(
     ("flag", "value", "allowed"),
     [
@@ -49,7 +33,6 @@ def test_replicas(text: str, replicas: Replicas) -> None:
         ("--replicas", "many", "a number from 1"),
         ("--itl-ms", "0", "ms above 0"),
         ("--ttft-ms", "fast", "ms above 0"),
-        ("--device", "tpu", "choose from"),
     ],
 )
 def test_a_wrong_value_is_named(
@@ -61,11 +44,6 @@ def test_a_wrong_value_is_named(
     assert flag in said
     assert value in said
     assert allowed in said
-
-
-def test_a_file_is_told_by_its_name() -> None:
-    args, more = parsed("serve.yaml")
-    assert given_file(args, more) == Path("serve.yaml")
 
 
 def test_a_file_says_itself_what_a_model_is_given() -> None:

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,10 +15,6 @@ RUNNING = {"lasting": {"route_prefix": None}, "llm": {"route_prefix": "/"}}
 
 def deploying(name: str, route: str | None) -> dict[str, object]:
     return {"applications": [{"name": name, "import_path": "a:b", "route_prefix": route}]}
-
-
-def test_applications_without_a_route_are_beside_each_other() -> None:
-    assert command._deployable(deploying("other", None), RUNNING) == deploying("other", None)
 
 
 @pytest.mark.parametrize(("name", "route"), [("llm", "/new"), ("new", "/")])
@@ -45,20 +40,6 @@ def test_what_a_shell_has_ignore_ctrl_c_ends_by_other_signals(by: signal.Signals
         process.send_signal(signal.SIGINT)
         process.send_signal(by)
         assert process.stdout.read() == "stopped\n"
-
-
-def test_ray_is_stopped_though_nobody_reads_what_is_said(monkeypatch) -> None:
-    class Closed:
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-        flush = write
-
-    stopped = []
-    monkeypatch.setattr(sys, "stdout", Closed())
-    monkeypatch.setattr(command.signal, "signal", lambda *args: None)
-    command._stop(SimpleNamespace(stop=lambda: stopped.append(1)), command.Clock())
-    assert stopped == [1]
 
 
 def test_a_file_that_is_kept_has_no_secret_in_its_first_line() -> None:

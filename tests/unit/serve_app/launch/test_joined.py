@@ -5,15 +5,11 @@ from pathlib import Path
 import pytest
 
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY, variables
-from serve_app.launch.joined import Joined, find
+from serve_app.launch.joined import Joined
 
 
 def joined(**environments: dict[str, str]) -> Joined:
     return Joined("http://127.0.0.1:8265", Path("/logs"), environments)
-
-
-def test_nothing_where_each_node_has_all() -> None:
-    assert list(joined(a=variables(), b=variables()).lacking()) == []
 
 
 def test_each_variable_is_named_with_the_nodes_and_what_it_means() -> None:
@@ -35,7 +31,3 @@ def test_a_check_goes_by_what_every_node_has(monkeypatch: pytest.MonkeyPatch) ->
     assert HA_PROXY not in found
     assert found[DIRECT_STREAMING] == "1"
     assert found["SOME_KEYS"] == "k"
-
-
-def test_local_is_a_cluster_of_its_own() -> None:
-    assert find("local") is None

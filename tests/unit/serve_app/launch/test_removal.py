@@ -35,8 +35,3 @@ def test_reads_that_fail_do_not_end_it() -> None:
     left = wait_gone(Reads(None, BOTH, None, None, BOTH, OTHER), ["llm"], said.append)
     assert left == OTHER
     assert said == ["llm deleting (no replica)"]
-
-
-def test_an_interface_that_stays_away_is_an_error() -> None:
-    with pytest.raises(BrimfulError, match="does not answer"):
-        wait_gone(Reads(BOTH, None), ["llm"], lambda text: None, away_s=0)

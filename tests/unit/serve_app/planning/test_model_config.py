@@ -1,7 +1,5 @@
 """Shapes from a config.json: the published ones, kinds of layers, and what is wrong with one."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,12 +84,6 @@ def test_bits_of_a_weight(quantization: dict[str, Any], bits: float) -> None:
     assert bits_per_weight(**quantization) == pytest.approx(bits)
 
 
-def test_attention_that_is_not_converted_stays_as_it_is() -> None:
-    fp8 = {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.*.self_attn"]}
-    whole = weight_bytes(shape(quantization_config={"quant_method": "fp8"}))
-    assert weight_bytes(shape(quantization_config=fp8)).mixers == pytest.approx(2 * whole.mixers)
-
-
 def test_cards_divide_the_weights_and_copy_kv_heads_there_are_too_few_of() -> None:
     one, sixteen = weight_bytes(shape()), weight_bytes(shape(), 16)
     kv = 8 * 2 * 64 * 1024 * 2  # K and V of a head, all layers, bytes
@@ -149,13 +141,6 @@ def test_layers_that_are_not_understood_are_an_error_and_no_figure(changes: dict
         shape(**changes)
 
 
-def test_what_else_is_not_understood_is_named() -> None:
-    with pytest.raises(ConfigError, match="audio_config: is not understood"):
-        shape(audio_config={"hidden_size": 8})
-    with pytest.raises(ConfigError, match="max_window_layers: 4 is not allowed"):
-        shape(model_type="qwen2", use_sliding_window=True, sliding_window=64, max_window_layers=4)
-
-
 CHANNELS = {"weights": {"num_bits": 8, "type": "float"}}
 GROUPS = {"weights": {"num_bits": 4, "group_size": 128}}
 
@@ -180,24 +165,6 @@ def test_weights_whose_bits_cannot_be_told_are_an_error(
 ) -> None:
     with pytest.raises(ConfigError, match=told):
         shape(quantization_config=quantization)
-
-
-def test_modelopts_own_file_says_its_bits_one_level_below() -> None:
-    assert bits_per_weight(quant_method="modelopt", quantization={"quant_algo": "NVFP4"}) == 4.5
-
-
-def test_weights_of_four_bytes_are_loaded_as_two() -> None:
-    assert shape(torch_dtype="float32") == shape(torch_dtype="bfloat16")
-
-
-@pytest.mark.parametrize(("family", "tied"), [("cohere", True), ("llama", False)])
-def test_whose_output_layer_is_the_embedding_when_nothing_says(family: str, tied: bool) -> None:
-    assert shape(model_type=family).tied == tied
-
-
-def test_a_folder_and_its_file_are_the_same(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    assert load_model(str(tmp_path)) == load_model(str(tmp_path / "config.json"))
 
 
 @pytest.mark.parametrize(

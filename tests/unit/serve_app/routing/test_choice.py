@@ -1,16 +1,12 @@
 """Which replica is chosen, and what a router counts of its own."""
 
-import random
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from serve_app.routing.choice import FLIGHT_S, MOST_GATHERED, HeadroomChooser
-from serve_app.routing.gather import End
-from serve_app.routing.held import AGAIN, Memory, Prefix
-from serve_app.routing.replica_load import Asked, ReplicaLoad
+from serve_app.routing.choice import FLIGHT_S, HeadroomChooser
+from serve_app.routing.held import AGAIN, Prefix
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 
@@ -62,22 +58,6 @@ def test_old_figures_of_all_leave_what_was_sent_lately_and_then_the_draw() -> No
     assert min(Counter(one.replica for one in found).values()) > 25
 
 
-def test_without_any_figures_requests_spread_by_what_was_sent() -> None:
-    made = chooser({})
-    for k in range(400):
-        now_s = NOW_S + k / 1000
-        made.sent(made.choose("abcd", ASKED, now_s).replica, ASKED, now_s)
-    sent = [made._known[name].requests for name in "abcd"]
-    assert max(sent) - min(sent) <= 8
-
-
-def test_old_figures_of_one_count_for_less() -> None:
-    made = chooser({"a": room(), "b": room()})
-    made.update("b", room(NOW_S + 6), NOW_S + 6)
-    chosen = made.choose("ab", ASKED, NOW_S + 6)
-    assert (chosen.replica, chosen.outcome) == ("b", "partial")
-
-
 def test_a_new_replica_is_used_at_once_and_not_flooded() -> None:
     made = chooser({"a": room(running=18), "b": room(running=18)})
     assert 8 <= sent_to(made, "abn", 30)["n"] <= 16
@@ -125,95 +105,6 @@ def test_what_all_begin_with_sends_them_nowhere() -> None:
     assert sorted(taken) == list("abcd")
 
 
-def test_how_many_replicas_are_to_hold_a_beginning_goes_by_all_and_not_by_the_drawn() -> None:
-    rooms = {f"r{k}": room() for k in range(40)} | {"holder": room(prompt_backlog_tokens=100)}
-    made, names = chooser(rooms, prefix_affinity=True), list(rooms)
-    for other in range(16):
-        prefix = Prefix((100 + other, 200 + other), 250.0)
-        made.choose(names, ASKED, NOW_S, prefix=prefix, among=names)
-    made.choose(["holder"], ASKED, NOW_S, prefix=Prefix((7, 8), 250.0), among=names)
-    chosen = made.choose(names, ASKED, NOW_S, prefix=Prefix((7, 9), 250.0), among=names)
-    assert chosen.replica != "holder"
-
-
-def test_a_conversation_alone_stays_and_so_do_requests_that_branch_off_from_it() -> None:
-    made = chooser({name: room() for name in "abcd"}, prefix_affinity=True)
-    home = made.choose("abcd", ASKED, NOW_S, prefix=Prefix((1,), 100.0), among="abcd").replica
-    for turn in range(2, 7):
-        prefix = Prefix(tuple(range(1, turn + 1)), 100.0)
-        assert made.choose("abcd", ASKED, NOW_S, prefix=prefix, among="abcd").replica == home
-    for branch in (20, 30):
-        prefix = Prefix((*range(1, 7), branch), 100.0)
-        assert made.choose("abcd", ASKED, NOW_S, prefix=prefix, among="abcd").replica == home
-
-
-def test_a_replica_that_is_sent_nothing_any_more_keeps_no_conversation() -> None:
-    made = chooser({name: room() for name in "ab"}, prefix_affinity=True)
-    made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
-    chosen = made.choose("b", ASKED, NOW_S, prefix=SEVEN, among="b")
-    assert (chosen.replica, chosen.wait_s) == ("b", pytest.approx(0.5))
-
-
-def test_a_prefix_counts_for_nothing_where_it_is_not_asked_for_or_its_replica_is_gone() -> None:
-    rooms: dict[str, ReplicaLoad | None] = {"a": room(), "b": room(running=12)}
-    for made, those in ((chooser(rooms), "ab"), (chooser(rooms, prefix_affinity=True), "b")):
-        made.choose("ab", ASKED, NOW_S, prefix=SEVEN, among="ab")
-        made.update("a", room(NOW_S + 1, prompt_backlog_tokens=400), NOW_S + 1)
-        assert made.choose(those, ASKED, NOW_S + 1, prefix=SEVEN, among=those).replica == "b"
-
-
-def test_the_longer_prefix_counts_for_more() -> None:
-    made = chooser({name: room() for name in "ab"}, prefix_affinity=True)
-    shorter, longer = (Prefix(tuple(range(n)), 100.0) for n in (2, 5))
-    made.choose("a", ASKED, NOW_S, prefix=longer, among="a")
-    made.choose("b", ASKED, NOW_S, prefix=shorter, among="b")
-    waits = {
-        key: made.choose(key, ASKED, NOW_S, prefix=Prefix((0, 1, 2, 3, 9), 100.0)).wait_s
-        for key in "ab"
-    }
-    assert waits == {"a": pytest.approx(0.1), "b": pytest.approx(0.3)}
-
-
-def test_a_prefix_is_gone_once_as_much_was_written_since_as_is_free() -> None:
-    made = chooser({"a": room(written_tokens=1000)}, prefix_affinity=True)
-    for written, cached in ((100_999, 500), (101_001, 0)):
-        made._held[None].add(SEVEN.pieces, "a", Memory(1000.0, 0.0))
-        now_s = NOW_S + written / 1000
-        made.update("a", room(now_s, written_tokens=written), now_s)
-        found = made.choose("a", ASKED, now_s, prefix=SEVEN, among="a")
-        assert found.cached_tokens == cached
-
-
-def test_what_is_cached_is_not_counted_as_sent_but_for_the_memory_it_takes() -> None:
-    made = chooser({"a": room()}, prefix_affinity=True)
-    for _ in range(2):
-        chosen = made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
-        made.sent("a", ASKED, NOW_S, chosen.cached_tokens)
-    known = made._known["a"]
-    assert (known.tokens, known.kv_tokens, known.requests) == (500, 1000, 2)
-
-
-def test_where_prompts_are_unknown_the_usual_share_is_taken_to_be_cached() -> None:
-    made = chooser({"a": room(cached_frac=0.8)})
-    assert made.choose("a", ASKED, NOW_S).wait_s == pytest.approx(0.1)
-    made.sent("a", ASKED, NOW_S)
-    assert made._known["a"].tokens == pytest.approx(100)
-
-
-def test_old_figures_of_all_leave_the_prefix_where_it_is() -> None:
-    made = chooser({"a": room(), "b": room()}, prefix_affinity=True)
-    later_s = NOW_S + 60
-    first = made.choose("ab", ASKED, later_s, prefix=SEVEN, among="ab").replica
-    found = [made.choose("ab", ASKED, later_s, prefix=SEVEN, among="ab") for _ in range(9)]
-    assert {one.replica for one in found} == {first}
-    assert {one.outcome for one in found} == {"sent"}
-    made.sent(first, Asked(AGAIN * 500 - 100), later_s)
-    assert made.choose("ab", ASKED, later_s, prefix=SEVEN, among="ab").replica == first
-    made.sent(first, Asked(200), later_s)
-    moved = made.choose("ab", ASKED, later_s, prefix=SEVEN, among="ab")
-    assert (moved.replica == first, moved.cached_tokens) == (False, 0)
-
-
 def test_clocks_that_are_off_leave_figures_usable() -> None:
     made = chooser({})
     made.update("a", room(NOW_S + 3600), NOW_S)
@@ -241,98 +132,3 @@ def test_replicas_that_are_gone_are_forgotten() -> None:
     made.keep("b")
     assert set(made._known) == {"b"}
     assert made.choose("ab", ASKED, NOW_S).outcome == "partial"
-
-
-def test_what_is_sent_to_an_own_replica_is_all_that_is_sent_there() -> None:
-    made: HeadroomChooser[str] = HeadroomChooser(own="a", rng=random.Random(0))
-    for name in "ab":
-        made.update(name, room(), NOW_S)
-    for _ in range(50):
-        made.sent("b", ASKED, NOW_S + 0.1)
-        made.sent("a", ASKED, NOW_S + 0.1)
-    made.update("b", room(NOW_S + 1, arrivals=200), NOW_S + 1)
-    made.update("a", room(NOW_S + 1, arrivals=60), NOW_S + 1)
-    assert made.share == 0.25  # of what comes to the others
-    made.sent("a", ASKED, NOW_S + 1)
-    made.sent("b", ASKED, NOW_S + 1)
-    waits = {name: made.choose(name, ASKED, NOW_S + 1).wait_s for name in "ab"}
-    assert waits == {"a": pytest.approx(1.0), "b": pytest.approx(2.5)}
-
-
-def test_where_prompts_are_not_cached_any_more_the_usual_share_says_so() -> None:
-    made = chooser({"a": room(cached_frac=0.9)})
-    for k in range(1, 100):
-        made.update("a", room(NOW_S + k, cached_frac=0.0), NOW_S + k)
-    assert made.usual.cached_frac == pytest.approx(0.0, abs=1e-3)
-    made.update("a", room(NOW_S + 100), NOW_S + 100)  # it does not say
-    assert made.usual.cached_frac == pytest.approx(0.0, abs=1e-3)
-
-
-def test_a_prompt_that_was_not_sent_is_not_held() -> None:
-    made = chooser({"a": room(written_tokens=0)}, prefix_affinity=True)
-    two = Prefix((7, 9), 500.0)
-    made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
-    chosen = made.choose("a", ASKED, NOW_S, prefix=two, among="a")
-    chosen.not_sent()
-    found = made.choose("a", ASKED, NOW_S, prefix=two, among="a")
-    assert (chosen.cached_tokens, found.cached_tokens) == (500, 500)
-
-
-def test_what_is_on_its_way_counts_as_written() -> None:
-    made = chooser({"a": room(written_tokens=1000)}, prefix_affinity=True)
-    made.sent("a", replace(ASKED, prompt_tokens=3000.0), NOW_S)
-    made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
-    assert made._held[None]._pieces[7] == {"a": Memory(4000.0, 100_000)}
-
-
-def test_an_engine_that_began_again_holds_nothing_of_before() -> None:
-    one = {"kv_free_tokens": 1000}
-    made = chooser({"a": room(written_tokens=5000, **one)}, prefix_affinity=True)
-
-    def cached() -> float | None:
-        return made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a").cached_tokens
-
-    assert (cached(), cached()) == (0, 500)
-    made.update("a", room(NOW_S + 1, written_tokens=10, **one), NOW_S + 1)
-    assert (cached(), cached()) == (0, 500)
-    made.update("a", room(NOW_S + 2, written_tokens=900, **one), NOW_S + 2)
-    assert cached() == 500
-    made.update("a", room(NOW_S + 3, written_tokens=2000, **one), NOW_S + 3)
-    assert cached() == 0
-
-
-def test_no_more_than_the_prompt_is_cached() -> None:
-    made = chooser({"a": room()}, prefix_affinity=True)
-    asked = replace(ASKED, prompt_tokens=300.0)
-    found = [made.choose("a", asked, NOW_S, prefix=SEVEN, among="a") for _ in range(2)]
-    assert [one.cached_tokens for one in found] == [0, 300]
-
-
-def test_as_many_holders_are_compared_as_replicas_are_drawn_and_none_beside_an_order() -> None:
-    names = [f"r{k:03}" for k in range(MOST_GATHERED + 6)]
-    made = chooser(dict.fromkeys(names), prefix_affinity=True, choices=2)
-    for name in names:
-        made.choose([name], ASKED, NOW_S, prefix=SEVEN, among=names)
-    chosen = made.choose(names, ASKED, NOW_S, prefix=SEVEN, among=names)
-    assert len(chosen.others) + 1 in (3, 4)  # of the holders one or both may have been drawn
-    end = End(first=True, patience_s=1.0)
-    for _ in range(9):
-        chosen = made.choose(names, ASKED, NOW_S, prefix=SEVEN, among=names, end=end)
-        assert len(chosen.others) + 1 == MOST_GATHERED
-
-
-def test_what_was_taken_back_takes_no_memory() -> None:
-    made = chooser({"a": room()})
-    made.sent("a", ASKED, NOW_S)
-    made.take_back("a", made.sent("a", ASKED, NOW_S))
-    known = made._known["a"]
-    assert (known.requests, known.tokens, known.kv_tokens) == (1, 500, 500)
-
-
-def test_who_loads_its_prompt_keeps_to_the_place_that_was_promised() -> None:
-    made, asked = chooser({"a": room()}), replace(ASKED, part="loaded")
-    made.promise("a", asked)
-    made.keep_promise("a", asked, NOW_S)
-    known = made._known["a"]
-    assert (known.promised, known.promised_tokens) == (0, 0)
-    assert (known.requests, known.tokens, known.kv_tokens) == (1, 0, 0)

@@ -1,7 +1,6 @@
 """From which end of the fleet a class is served, and what that does to a choice."""
 
 import random
-from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,16 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.classes import parse_classes
-from serve_app.routing.choice import MOST_GATHERED, HeadroomChooser
+from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.gather import End, end_of, ends_of
-from serve_app.routing.held import Memory, Prefix
 from serve_app.routing.replica_load import Asked
-from serve_app.routing.settings import promised
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 CLASSES = {"gold": (50.0, 2.0), "silver": (100.0, 6.0), "batch": (None, 600.0)}
-SEVEN = Prefix((7,), 500.0)
 FRONT, BACK = End(True, 0.4), End(False, 0.4)
 
 
@@ -29,9 +24,6 @@ def many(places: int, affinity: bool = False, **fields: Any) -> HeadroomChooser[
         of_k = {name: value(k) if callable(value) else value for name, value in fields.items()}
         made.update(k, room(**of_k), NOW_S)
     return made
-
-
-LARGE = 10 * MOST_GATHERED
 
 
 def test_the_strictest_is_served_from_the_first_on_and_all_others_from_the_last() -> None:
@@ -48,17 +40,6 @@ def test_where_all_have_the_same_time_between_tokens_nothing_is_gathered(
     classes: dict[str, tuple[float | None, float]],
 ) -> None:
     assert ends_of(classes) == {}
-
-
-def test_what_is_promised_is_read_of_the_classes() -> None:
-    classes = parse_classes({"a": {"itl_ms": 50, "ttft_ms": 2000}, "b": {"default": True}})
-    assert promised(classes) == {"a": (50.0, 2.0), "b": (None, 30.0)}
-
-
-def test_the_way_from_its_end_grows_evenly_to_all_of_the_patience() -> None:
-    assert [FRONT.detour_s(k, 5) for k in range(5)] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
-    assert [BACK.detour_s(k, 3) for k in range(3)] == pytest.approx([0.4, 0.2, 0.0])
-    assert FRONT.detour_s(0, 1) == BACK.detour_s(0, 1) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -80,79 +61,6 @@ def test_where_all_wait_alike_each_goes_to_its_end() -> None:
         assert made.choose("abc", ASKED, NOW_S, end=BACK).replica == "c"
     free = {made.choose("abc", ASKED, NOW_S).replica for _ in range(100)}
     assert free == set("abc")
-
-
-def test_it_goes_on_from_there_as_far_as_the_wait_is_worth() -> None:
-    # A prompt's backlog of 300 tokens is 0.3 s; one replica further is worth 0.2 of it.
-    made = chooser({"a": room(prompt_backlog_tokens=300), "b": room(), "c": room()})
-    chosen = made.choose("abc", ASKED, NOW_S, end=FRONT)
-    assert (chosen.replica, chosen.others) == ("b", ("a", "c"))
-    assert made.choose("abc", ASKED, NOW_S, end=End(True, 0.7)).replica == "a"
-
-
-def test_what_was_sent_sends_the_next_ones_on() -> None:
-    made = chooser({"a": room(), "b": room(), "c": room()})
-    sent = Counter[str]()
-    for _ in range(6):
-        chosen = made.choose("abc", ASKED, NOW_S, end=FRONT).replica
-        made.sent(chosen, ASKED, NOW_S)
-        sent[chosen] += 1
-    # 0.5 s a prompt: one at its end, then one further, each 0.2 s further on.
-    assert sent["a"] >= sent["b"] >= sent["c"] > 0
-
-
-def test_of_a_large_fleet_some_are_compared_from_end_to_end() -> None:
-    made = many(LARGE)
-    ends = [made.choose(range(LARGE), ASKED, NOW_S, end=End(True, 2.0)) for _ in range(50)]
-    assert max(chosen.replica for chosen in ends) < LARGE / 5
-    chosen = made.choose(range(LARGE), ASKED, NOW_S, end=FRONT)
-    assert len(chosen.others) == MOST_GATHERED - 1
-
-
-def test_where_no_figure_is_fresh_what_was_sent_decides_and_then_the_end() -> None:
-    made = chooser({name: room() for name in "abc"})
-    later_s = NOW_S + 60
-    assert made.choose("abc", ASKED, later_s, end=FRONT).replica == "a"
-    assert made.choose("abc", ASKED, later_s, end=BACK).replica == "c"
-    made.sent("c", ASKED, later_s)
-    assert made.choose("abc", ASKED, later_s, end=BACK).replica == "b"
-
-
-def test_a_prefix_that_classes_share_does_not_send_them_to_one_replica() -> None:
-    """A system prompt of one second, asked for by both: each keeps to its end."""
-    made: HeadroomChooser[int] = HeadroomChooser(prefix_affinity=True, rng=random.Random(1))
-    taken = {True: Counter[int](), False: Counter[int]()}
-    for turn in range(40):
-        now_s = NOW_S + turn
-        for k in range(3):
-            made.update(k, room(now_s), now_s)
-        end = FRONT if turn % 2 else BACK
-        chosen = made.choose(range(3), Asked(1000), now_s, prefix=SEVEN, among=range(3), end=end)
-        taken[end.first][chosen.replica] += 1
-    assert taken == {True: Counter({0: 20}), False: Counter({2: 20})}
-
-
-def test_a_prefix_at_a_replica_that_was_not_compared_is_left_where_classes_are_gathered() -> None:
-    made, all_ = many(LARGE, affinity=True), range(LARGE)
-    for _ in range(40):
-        made._held[True].add(SEVEN.pieces, all_[-1], Memory(0.0, 0.0))
-        chosen = made.choose(all_, ASKED, NOW_S, prefix=SEVEN, among=all_, end=End(True, 2.0))
-        assert chosen.replica != all_[-1]
-
-
-def test_without_an_end_a_prefix_counts_at_a_replica_that_was_not_drawn() -> None:
-    made, all_ = many(100, affinity=True), range(100)
-    made._held[None].add(SEVEN.pieces, 99, Memory(0.0, 0.0))
-    taken = {made.choose(all_, ASKED, NOW_S, prefix=SEVEN, among=all_).replica for _ in range(20)}
-    assert taken == {99}
-
-
-def test_of_those_that_are_drawn_the_last_one_is_all_of_the_way_off() -> None:
-    # A step of the whole way in every replica before the last tenth.
-    made = many(LARGE, prompt_backlog_tokens=lambda k: 300 if k < 576 else 0)
-    # 0.3 s of wait is not worth 0.9 of a way of 2 s, and is worth 0.9 of one of 0.2.
-    assert made.choose(range(LARGE), ASKED, NOW_S, end=End(True, 2.0)).replica < 64
-    assert made.choose(range(LARGE), ASKED, NOW_S, end=End(True, 0.2)).replica >= 576
 
 
 @pytest.mark.parametrize("places", [3, 8, 16, 64])

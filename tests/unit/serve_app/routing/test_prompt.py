@@ -82,14 +82,6 @@ def test_of_a_body_of_millions_of_parts_no_more_is_read_than_a_router_has_time_f
     assert read(prompt=list(range(300_000))).tokens == 300_000
 
 
-def test_the_answers_bound_is_read_by_either_name() -> None:
-    assert read(prompt="a", max_tokens=5).max_tokens == 5
-    assert read(prompt="a", max_tokens=5, max_completion_tokens=3).max_tokens == 3
-    assert read(input="a", max_output_tokens=7).max_tokens == 7
-    assert read(prompt="a", max_tokens="many").max_tokens is None
-    assert read(prompt="a", max_tokens=0).max_tokens is None
-
-
 def test_prompts_that_begin_alike_have_one_prefix() -> None:
     assert len(read(prompt=LONG).prefix) == 1
     assert read(prompt=LONG + "a").prefix == read(prompt=LONG + "b").prefix
@@ -129,11 +121,6 @@ def test_system_messages_between_turns_are_where_vllm_has_them() -> None:
     assert read(messages=between).prefix == read(messages=turns).prefix  # chat: in place
 
 
-def test_what_another_response_held_is_not_what_this_input_begins_with() -> None:
-    found = {read(input=LONG, previous_response_id=one).prefix for one in ("a", "b", None)}
-    assert len(found) == 3
-
-
 @pytest.mark.parametrize(
     "beside",
     [
@@ -150,25 +137,6 @@ def test_nothing_is_shared_with_another_model_salt_or_tools(beside: dict[str, An
     assert read(prompt=LONG, **beside).prefix == read(prompt=LONG, **beside).prefix
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        None,
-        SimpleNamespace(),
-        SimpleNamespace(prompt=""),
-        SimpleNamespace(prompt=[], messages=[]),
-        SimpleNamespace(messages=["text", 3, None, {"content": {"a": 1}}, {"content": [3]}]),
-        SimpleNamespace(prompt=[None, 3.5, {}]),
-        SimpleNamespace(prompt=7, messages={"all": 1}),
-        SimpleNamespace(input={"a": "b" * 100}, tools=[DEEP]),
-        SimpleNamespace(messages=[{"content": [{"input": DEEP}, {"name": 3}]}], system=7),
-    ],
-)
-def test_what_is_not_understood_counts_as_nothing(payload: Any) -> None:
-    found = read_prompt(payload, prefix_chars=80)
-    assert found is None or (found.tokens, found.prefix) == (0, ())
-
-
 def test_four_characters_are_a_token_until_more_is_known() -> None:
     lengths_ = PromptLengths()
     text = Prompt(800, 0, None, ())
@@ -180,32 +148,6 @@ def test_four_characters_are_a_token_until_more_is_known() -> None:
     assert lengths_.tokens(text, mean_prompt_tokens=400) == 400
     assert lengths_.chars_per_token(1e9) == 0.5
     assert lengths_.chars_per_token(1e-9) == 12
-
-
-def test_ids_need_no_ratio_and_an_unknown_prompt_is_an_average_one() -> None:
-    lengths_ = PromptLengths()
-    assert lengths_.tokens(Prompt(0, 7, None, ()), 400) == 7
-    assert lengths_.tokens(None, 400) == 400
-    assert lengths_.tokens(None, None) is None
-
-
-def test_a_piece_has_as_many_tokens_as_its_characters() -> None:
-    lengths_ = PromptLengths()
-    assert lengths_.piece_tokens(read(prompt=LONG), 80, None) == 20
-    assert lengths_.piece_tokens(read(prompt=list(range(40))), 80, None) == 20
-
-
-def test_without_pieces_beginnings_are_not_compared() -> None:
-    found = read_prompt(SimpleNamespace(prompt=LONG), 0)
-    assert found is not None and found.prefix == ()
-    found = read_prompt(SimpleNamespace(prompt=[1, 2, 3]), 0)
-    assert found is not None and found.prefix == ()
-
-
-def test_a_part_that_is_nested_too_deeply_says_nothing() -> None:
-    """The replica refuses it; an error here would leave the request without a replica for good."""
-    part = {"type": "image_url", "image_url": DEEP}
-    assert read_prompt(SimpleNamespace(messages=[{"content": [part]}]), 80) is not None
 
 
 def image(url: str) -> list[dict[str, Any]]:
@@ -230,27 +172,6 @@ def test_nothing_is_shared_after_another_image_role_or_call(
     assert read(messages=[one, last]).prefix == read(messages=[one, last]).prefix
     found = zip(read(messages=[one, last]).prefix, read(messages=[other, last]).prefix, strict=True)
     assert not any(a == b for a, b in found)
-
-
-def test_what_a_call_is_made_of_counts_as_text() -> None:
-    call = {"type": "function", "function": {"name": "find", "arguments": '{"a": 1}'}}
-    assert read(messages=[{"content": None, "tool_calls": [call]}]).chars == 12
-    assert read(messages=[{"tool_calls": [{"function": 3}, None]}]).chars == 0
-
-
-def test_token_ids_say_nothing_of_characters() -> None:
-    lengths_ = PromptLengths()
-    for _ in range(100):
-        lengths_.note(Prompt(0, 7, None, ()))
-    assert lengths_.chars_per_token(400) == 4
-
-
-def test_the_last_thousand_prompts_say_what_a_token_has() -> None:
-    lengths_ = PromptLengths()
-    for chars, times in ((800, 5000), (1600, 1000)):
-        for _ in range(times):
-            lengths_.note(Prompt(chars, 0, None, ()))
-    assert 1200 < 400 * lengths_.chars_per_token(400) < 1400
 
 
 def test_a_turn_may_change_the_api() -> None:

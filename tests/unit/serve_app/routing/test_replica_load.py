@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from controller.config import BatchingConfig
-from controller.models.step_time import StepModel, fit
-from replicas.server.routing_stats import KEY, prefill_tokens_per_s, routing_stats
+from controller.models.step_time import fit
+from replicas.server.routing_stats import KEY, routing_stats
 from serve_app.routing.replica_load import KEY as READ_KEY
 from serve_app.routing.replica_load import Asked, LoadDefaults, ReplicaLoad, forecast, read_room
-from tests.builders import engine, moments_of, report, sample, stats_of
+from tests.builders import moments_of, report, sample, stats_of
 
 ROOM = ReplicaLoad(
     taken_unix_s=100.0,
@@ -55,41 +55,6 @@ def test_how_long_a_prompt_waits(fields, asked, sent, waits_s):
     assert found.wait_s == pytest.approx(waits_s)
 
 
-def test_by_old_figures_it_waits_longer() -> None:
-    stale = forecast(ROOM, ASKED, LoadDefaults(), fresh=False)
-    assert (stale.wait_s, stale.filled) == pytest.approx((1.5 * 0.5, 1.5 * 0.5))
-
-
-def test_one_that_said_nothing_yet_is_taken_to_be_empty_and_usual() -> None:
-    usual = LoadDefaults().moved(ROOM)
-    assert forecast(None, ASKED, usual).wait_s == pytest.approx(0.5)
-    assert forecast(None, ASKED, usual, sent_tokens=1000).wait_s == pytest.approx(1.5)
-    unknown = replace(ROOM, prefill_tokens_per_s=None, drain_per_s=None, running=20)
-    assert forecast(unknown, ASKED, usual).wait_s == pytest.approx(0.5 + 1 / 2)
-
-
-def test_what_is_usual_moves_with_what_is_said() -> None:
-    usual = LoadDefaults().moved(ROOM)
-    assert usual == LoadDefaults(1000.0, 2.0, 100.0, 100.0)
-    faster = usual.moved(replace(ROOM, prefill_tokens_per_s=2000.0, drain_per_s=None))
-    assert (faster.prefill_tokens_per_s, faster.drain_per_s) == (pytest.approx(1100), 2.0)
-
-
-@pytest.mark.parametrize(
-    "stats",
-    [
-        {},
-        {READ_KEY: None},
-        {READ_KEY: {"running": 1}},
-        {READ_KEY: {**dict.fromkeys(ReplicaLoad.__dataclass_fields__, 1), "waiting": -1}},
-        {READ_KEY: {**dict.fromkeys(ReplicaLoad.__dataclass_fields__, 1), "running": float("nan")}},
-        {READ_KEY: {**dict.fromkeys(ReplicaLoad.__dataclass_fields__, 1), "max_running": "many"}},
-    ],
-)
-def test_figures_that_cannot_be_true_are_no_figures(stats: dict[str, Any]) -> None:
-    assert read_room(stats) is None
-
-
 STEPS = [
     sample(decodes=b, kv_tokens=0, prefill_tokens=p, duration_s=0.02 + 2e-4 * b + 1e-4 * p)
     for b in range(1, 60)
@@ -111,11 +76,6 @@ def published(adaptive: bool = True, **fields: Any) -> ReplicaLoad:
     return room
 
 
-def test_where_a_model_keeps_no_kv_memory_no_request_waits_for_any() -> None:
-    some, none = (published(engine=engine(kv_tokens=tokens)) for tokens in (10**9, 0))
-    assert none.kv_free_tokens >= some.kv_free_tokens
-
-
 def test_what_a_replica_publishes_is_what_the_router_reads() -> None:
     assert KEY == READ_KEY
     room = published(prompt_backlog_tokens=700)
@@ -134,25 +94,6 @@ def test_its_prefill_rate_is_what_fits_in_a_step_beside_its_decodes() -> None:
     assert published(enforced=False).prefill_tokens_per_s == pytest.approx(rate, rel=0.02)
 
 
-@pytest.mark.parametrize(("drafts", "left"), [(None, 48), (0, 1948), (500, 1448)])
-def test_of_a_step_its_prefill_rate_leaves_out_the_drafts_there_are(
-    drafts: int | None, left: int
-) -> None:
-    size, decodes = engine(tokens_per_decode=20, kv_tokens=10**9), 100
-    known = published(adaptive=False, engine=size, decoding=decodes, drafts=drafts)
-    rate = left / (0.02 + 2e-4 * decodes + 1e-4 * left)
-    assert known.prefill_tokens_per_s == pytest.approx(rate, rel=0.02)
-
-
-def test_a_replica_at_half_speed_says_that_it_is_slow() -> None:
-    slow = fit(stats_of([replace(s, duration_s=2 * s.duration_s) for s in STEPS]))
-    usual, half = published(adaptive=False), published(adaptive=False, model=slow)
-    assert half.prefill_tokens_per_s and usual.prefill_tokens_per_s
-    assert half.prefill_tokens_per_s == pytest.approx(usual.prefill_tokens_per_s / 2, rel=0.02)
-    assert half.drain_per_s and usual.drain_per_s
-    assert half.drain_per_s == pytest.approx(usual.drain_per_s / 2, rel=0.02)
-
-
 def test_a_fallback_is_said_and_what_is_unknown_is_left_out() -> None:
     assert not published(mode="fallback").led
     assert published(mode="local").led
@@ -163,38 +104,3 @@ def test_a_fallback_is_said_and_what_is_unknown_is_left_out() -> None:
 def test_while_control_is_off_the_engines_own_size_is_the_cap() -> None:
     assert published(max_running=4).max_running == 4
     assert published(max_running=4, enforced=False).max_running == 256
-
-
-def test_no_less_than_nothing_is_computed() -> None:
-    usual = LoadDefaults(cached_frac=1.5)
-    assert (usual.to_compute(100, None), usual.to_compute(100, 150)) == (0, 0)
-    assert (LoadDefaults().to_compute(100, None), usual.to_compute(100, 30)) == (100, 70)
-
-
-def test_memory_is_short_by_whole_prompts_though_a_part_of_them_is_cached() -> None:
-    full = replace(ROOM, kv_free_tokens=1000, prompt_backlog_tokens=100)
-    whole = replace(full, kv_backlog_tokens=2000)
-    waits_s = [forecast(one, ASKED, LoadDefaults()).wait_s for one in (full, whole)]
-    assert waits_s[0] == pytest.approx(0.6)
-    # 2,000 + 500 + 100 - 1,000 tokens too many, of requests of 100 + 50, 2 of which end a second.
-    assert waits_s[1] == pytest.approx(0.6 + 1600 / 150 / 2)
-    sent = replace(full, prompt_backlog_tokens=0)
-    wait_s = forecast(sent, ASKED, LoadDefaults(), sent_tokens=100, sent_kv_tokens=2000).wait_s
-    assert wait_s == pytest.approx(waits_s[1])
-
-
-def test_what_is_saved_is_what_is_known_to_be_cached() -> None:
-    usual = LoadDefaults(cached_frac=0.5)
-    known = forecast(ROOM, ASKED, usual, cached_tokens=400)
-    unknown = forecast(ROOM, ASKED, usual)
-    assert (known.wait_s, known.saved_s) == (pytest.approx(0.1), pytest.approx(0.4))
-    assert (unknown.wait_s, unknown.saved_s) == (pytest.approx(0.25), 0)
-
-
-def test_prompts_with_a_cached_beginning_are_computed_at_a_longer_context() -> None:
-    model = StepModel(0.010, 0.0, 0.0, 1e-5, 1e-8, 0.0)
-    half = replace(moments_of([(1000, 100)] * 4), cached=2000)
-    known = report(lengths=half, decoding=0, running=0)
-    per_token_s = 1e-5 + 1e-8 * (500 + 1000) / 2
-    rate = 2048 / (0.010 + 2048 * per_token_s)
-    assert prefill_tokens_per_s(known, model, None) == pytest.approx(rate)

@@ -6,7 +6,7 @@ import pytest
 
 from controller.errors import ConfigError
 from serve_app.config import ray_llm_config
-from serve_app.routing.settings import CLASSES, parse_router
+from serve_app.routing.settings import CLASSES
 
 MODEL = {"model_id": "llama", "model_source": "org/llama"}
 
@@ -88,10 +88,6 @@ def test_what_is_wrong_with_the_block_is_said_in_one_line(block: Any, said: str)
     assert said in line
 
 
-def test_the_block_may_be_left_out() -> None:
-    assert parse_router(None).policy == "headroom"
-
-
 def test_classes_are_gathered_by_what_they_are_promised_where_that_is_asked_for() -> None:
     classes = {
         "gold": {"itl_ms": 50, "ttft_ms": 2000},
@@ -114,10 +110,3 @@ def test_classes_are_gathered_by_what_they_are_promised_where_that_is_asked_for(
 def test_there_have_to_be_classes_that_can_be_gathered(classes: Any) -> None:
     (problem,) = problems(router={"gather_classes": True}, classes=classes)
     assert problem.startswith("llm_configs[0].router.gather_classes: true is not allowed without")
-
-
-def test_only_our_router_gathers_classes() -> None:
-    classes = {"gold": {"itl_ms": 50}, "batch": {"default": True}}
-    router = {"gather_classes": True, "policy": "round_robin"}
-    (problem,) = problems(router=router, classes=classes)
-    assert problem.endswith("with policy 'round_robin': only headroom knows classes")

@@ -64,39 +64,10 @@ def test_which_way_a_prompt_takes(one, rooms, asked, at_s, prefill):
     assert told(one, **rooms).choose(["d"], ["p"], asked, at_s).prefill == prefill
 
 
-def test_without_a_pool_it_is_the_choice_of_headroom() -> None:
-    one = told(ways(), d=room(), e=room(running=10))
-    way = one.choose(["d", "e"], [], ASKED, 100.1)
-    assert (way.decode, way.prefill) == ("e", None)
-
-
-def test_places_that_are_kept_count() -> None:
-    one = told(ways(direct=False), d=room(running=90), e=room(running=90), p=POOL)
-    taken = [one.choose(["d", "e"], ["p"], Asked(3000.0), 100.1).decode for _ in range(10)]
-    assert taken.count("d") == taken.count("e") == 5
-    for name in taken:
-        one.handed_over(name, Asked(3000.0), 100.1)
-    known = one.chooser._known
-    assert [known[name].promised for name in "de"] == [0, 0]
-    assert [known[name].promised_tokens for name in "de"] == pytest.approx([0, 0])
-    # They are sent, and their prompts are nobody's to compute.
-    assert [known[name].requests for name in "de"] == [5, 5]
-    assert known["d"].tokens == 0
-
-
 def test_what_is_on_a_card_already_is_waited_for() -> None:
     one = told(ways(transfer_s=0.3, direct=False), d=room(), p=POOL)
     waits = [one.choose(["d"], ["p"], Asked(75.0), 100.1).wait_s for _ in range(3)]
     assert [b - a for a, b in pairwise(waits)] == pytest.approx([0.3, 0.3], abs=0.03)
-
-
-def test_cards_of_engines_that_are_gone_are_forgotten() -> None:
-    one = told(ways(transfer_s=0.3, direct=False), d=room(), p=POOL)
-    for k in range(5):
-        name = f"e{k}"
-        one.chooser.update(name, room(taken_unix_s=100.0 + k), 100.0 + k)
-        one.choose([name], ["p"], Asked(75.0), 100.0 + k)
-    assert one._busy_until_s.keys() == {"p", "e4"}
 
 
 def test_a_place_whose_card_is_free_is_worth_a_longer_wait_there() -> None:

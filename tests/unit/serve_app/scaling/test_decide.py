@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from serve_app.scaling.decide import Scaler
-from serve_app.scaling.demand import load_of
 from serve_app.scaling.reading import ReplicaLoad
 from serve_app.scaling.reasons import Decision
 from tests.unit.serve_app.scaling.loads import (
@@ -65,10 +64,6 @@ def test_how_many_one_look_asks_for(replicas, more, number):
     assert desired(*replicas, **more) == number
 
 
-def test_before_capacity_is_known_more_are_asked_for_only_where_somebody_waits():
-    assert desired(unmodelled(running=300.0, waiting=1.0)) > 1
-
-
 @pytest.mark.parametrize(
     ("fleet", "start_s", "number"),
     [
@@ -117,11 +112,6 @@ def test_who_is_refused_asks_for_replicas_and_will_not_wait():
     assert numbers(looks(scaler(start_s=100.0), [refused] * 3, 20.0)) == [3] * 3
 
 
-def test_who_is_refused_is_taken_off_in_the_size_that_demand_has():
-    big = replace(one(100.0, refused_per_s=90.0), demand_per_s=400.0)
-    assert load_of(reading(big, one(3.0))).queueing_per_s == pytest.approx(40.0 + 3.0)
-
-
 def held(scale: Scaler, arrivals: float, number: int, since_s: int, until_s: int) -> Decision:
     """``arrivals`` for each of ``number`` replicas from ``since_s`` on, every 10 s."""
     fleet = reading(*[one(arrivals)] * number)
@@ -137,24 +127,11 @@ def test_fewer_are_asked_for_where_they_carry_the_peak_of_the_recent_past():
     assert (falls.desired, falls.reason) == (2, "capacity")
 
 
-def test_without_a_known_capacity_the_highest_queue_of_the_recent_past_counts():
-    fleets = [[unmodelled(waiting=60.0)] * 4, *[[unmodelled(running=10.0)] * 4] * 7]
-    found = looks(scaler(peak_s=60.0), [reading(*fleet) for fleet in fleets])
-    assert numbers(found) == [8] + [4] * 6 + [1]
-
-
 @pytest.mark.parametrize(("peak_s", "start_s"), [(300.0, 10.0), (30.0, 100.0)])
 def test_nothing_is_given_up_before_the_past_is_known_or_three_starts(peak_s, start_s):
     scale = scaler(peak_s=peak_s, start_s=start_s)
     assert held(scale, 3.0, 4, 0, 290).desired == 4
     assert held(scale, 3.0, 4, 300, 300).desired == 2
-
-
-def test_after_looks_that_are_missing_the_past_is_unknown():
-    scale = scaler(peak_s=300.0)
-    held(scale, 6.8, 4, 0, 950)
-    assert held(scale, 1.0, 4, 1400, 1690).desired == 4
-    assert held(scale, 1.0, 4, 1700, 1700).desired == 1
 
 
 def test_a_load_at_the_edge_of_a_replica_does_not_flap():
@@ -173,12 +150,6 @@ def test_a_capacity_that_is_not_sure_gives_up_fewer(error_frac, left):
     assert looks(scaler(peak_s=30.0), [fleet] * 2, 40.0)[-1].desired == left
 
 
-def test_silent_replicas_are_taken_to_be_as_busy_when_fewer_would_do():
-    fleet = reading(*[one(6.0)] * 2, current=6, target=6)
-    # 1.76 x 6 / 2 and something to spare; of the two alone: 2
-    assert looks(scaler(peak_s=30.0), [fleet] * 2, 40.0)[-1].desired == 6
-
-
 @pytest.mark.parametrize(("said", "left"), [(2, 0), (1, 1)])
 def test_a_replica_that_says_nothing_keeps_an_idle_fleet_above_zero(said, left):
     # With HAProxy Ray Serve counts what replicas say they serve, so this one may be at work.
@@ -194,38 +165,6 @@ def test_out_of_reach_and_without_requests_a_fleet_shrinks_once_the_past_is_know
     assert numbers(rest) == [2] * 6 + [0]
 
 
-def test_the_words_name_the_time_whose_load_was_counted():
-    decision = held(scaler(start_s=100.0), 5.3, 4, 0, 300)
-    assert decision.reason == "peak" and "the last 100 s had use for 3.0 replicas" in decision.words
-
-
-def test_a_start_that_is_under_way_does_not_make_what_waits_outside_more_urgent():
-    fleet = reading(one(8.0), target=2, queued=480.0)
-    # (9.2 + 480 / 60) / 8; the next one runs in 60 s, then in 30
-    assert numbers(looks(scaler(start_s=60.0), [fleet] * 2, 30.0)) == [3, 3]
-
-
-def test_in_a_large_fleet_less_than_one_replica_is_kept_to_spare():
-    most = reading(*[unmodelled(running=39.5 * 64 / 45)] * 45)
-    assert numbers(looks(scaler(peak_s=60.0), [most] * 7)) == [45] * 6 + [41]  # 5% of 39.5 is 2
-
-
-def test_after_idle_hours_a_load_is_provided_for_as_on_the_first_day():
-    scale, busy, idle = scaler(start_s=100.0), reading(*[one(8.0)] * 2), reading(*[IDLE] * 2)
-    found = numbers(looks(scale, [busy, *[busy] * 360, *[idle] * 720, busy]))
-    # An hour of a load that did not move had made do with two; no error of it is known any more.
-    assert (found[0], found[360], found[-1]) == (3, 2, 3)
-
-
-@pytest.mark.parametrize(("target_utilization", "left"), [(1.0, 3), (0.5, 5)])
-def test_an_idle_fleet_keeps_what_the_load_before_was_worth_at_the_target_utilization(
-    target_utilization, left
-):
-    scale = Scaler(target_utilization, 20.0, 2.0, 30.0, 300.0, 3.0, 10.0)
-    fleets = [reading(*[one(2.0)] * 8)] * 31 + [reading(*[IDLE] * 8)] * 10
-    assert looks(scale, fleets)[-1].desired == left  # 16/s of 8/s each, and a few tenths more
-
-
 @pytest.mark.parametrize(("late", "wanted"), [(0.05, 6), (0.2, 9)])
 def test_more_are_asked_for_where_many_are_late_at_a_load_that_is_uneven(late, wanted):
     """An hour of a little noise, then 80 requests/s instead of 40 in one look of six."""
@@ -233,11 +172,6 @@ def test_more_are_asked_for_where_many_are_late_at_a_load_that_is_uneven(late, w
         [80.0 if k % 6 == 0 else 32.0 for k in range(10)], lambda k: 400.0 * late * max(k - 360, 0)
     )
     assert found[359] == 6 and found[-1] == wanted
-
-
-def test_who_is_late_counts_at_the_look_that_sees_it():
-    found = uneven([80.0, 40.0 + 6.0 * ((361 * 7919) % 11 - 5) / 5], lambda k: 3600.0 * (k == 361))
-    assert found[360] == 6 < found[361]
 
 
 def uneven(then: list[float], late: Any) -> list[int]:
@@ -266,17 +200,6 @@ def test_a_queue_that_stays_deep_asks_for_one_more_whatever_the_model_says():
     seen += [(132.0, 129.0, 1), (161.9, 129.0, 1), (162.0, 129.0, 2)]
     for now_s, waiting, number in seen:
         assert scale.decide(reading(deep(waiting), now_s=now_s)).desired == number
-
-
-def test_a_deep_queue_never_asks_for_fewer_than_the_model_does():
-    scale = scaler(start_s=0.0, queue_for_s=0.0)
-    assert scale.decide(reading(one(100.0, waiting=500.0))).desired == 16  # 100 / 6.8 + 1
-
-
-def test_a_replica_that_a_deep_queue_asked_for_is_kept_for_the_past():
-    fleets = [reading(*[deep(w, arrivals=1.0)] * 2) for w in [200.0] * 4 + [0.0] * 7]
-    # It is given up 70 s after it was asked for.
-    assert numbers(looks(scaler(peak_s=60.0), fleets)) == [2, 2, 2, 3] + [2] * 6 + [1]
 
 
 @pytest.mark.parametrize(
@@ -314,11 +237,6 @@ def test_a_deep_queue_in_more_than_half_of_the_engines_is_deep(engines, wanted):
     assert (last.desired if last.reason == "deep_queue" else 0) == wanted
 
 
-def test_a_queue_that_was_empty_in_between_has_not_stayed_deep():
-    found = looks(scaler(), [reading(r) for r in (deep(129), deep(0, running=0.0), deep(129))], 20)
-    assert numbers(found) == [1, 1, 1]
-
-
 @pytest.mark.parametrize(("refused_per_s", "wanted"), [(0.0, 1), (4.0, 2)])
 def test_what_is_refused_would_make_a_queue_deep(refused_per_s, wanted):
     """100 wait at a cap of 64: a queue of 2 caps only with those that were refused in 30 s."""
@@ -327,12 +245,6 @@ def test_what_is_refused_would_make_a_queue_deep(refused_per_s, wanted):
     assert (first.desired, last.desired) == (1, wanted)
     says = "100 requests wait and 4.0/s are refused, more than 2 times"
     assert (says in last.words) == (wanted == 2)
-
-
-def test_one_engine_that_refuses_all_is_not_worth_a_fleet():
-    stuck = deep(100.0, arrivals=30.0, running=64.0, refused_per_s=30.0)
-    fleet = reading(stuck, *[deep(0.0, arrivals=1.0)] * 4)
-    assert "deep_queue" not in [look.reason for look in looks(scaler(), [fleet] * 2, 30.0)]
 
 
 def test_those_above_the_least_are_counted_without_the_share_that_may_go():
@@ -347,12 +259,6 @@ def test_those_above_the_least_are_counted_without_the_share_that_may_go():
     assert "may be gone" not in usual.words
 
 
-def test_at_no_more_than_the_least_nothing_is_at_risk():
-    fleet = replace(reading(one(2.0)), minimum=2)
-    careful = Scaler(1.0, 20.0, 2.0, 30.0, 300.0, 3.0, 10.0, at_risk=0.9)
-    assert careful.decide(fleet).desired == 2
-
-
 def test_requests_that_do_not_count_keep_the_last_replica_and_no_other():
     held = replace(one(0.0), running=0.0, unscaled=90.0)
     scale = scaler()
@@ -360,3 +266,15 @@ def test_requests_that_do_not_count_keep_the_last_replica_and_no_other():
     assert looks(scale, fleets)[-1].desired == 1
     idle = replace(held, unscaled=0.0)
     assert looks(scaler(), [reading(idle, minimum=0)] * 60)[-1].desired == 0
+
+
+def test_silent_replicas_are_taken_to_be_as_busy_when_fewer_would_do():
+    fleet = reading(*[one(6.0)] * 2, current=6, target=6)
+    # 1.76 x 6 / 2 and something to spare; of the two alone: 2
+    assert looks(scaler(peak_s=30.0), [fleet] * 2, 40.0)[-1].desired == 6
+
+
+def test_a_replica_that_a_deep_queue_asked_for_is_kept_for_the_past():
+    fleets = [reading(*[deep(w, arrivals=1.0)] * 2) for w in [200.0] * 4 + [0.0] * 7]
+    # It is given up 70 s after it was asked for.
+    assert numbers(looks(scaler(peak_s=60.0), fleets)) == [2, 2, 2, 3] + [2] * 6 + [1]

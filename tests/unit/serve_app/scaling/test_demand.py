@@ -2,30 +2,8 @@
 
 import pytest
 
-from serve_app.scaling.demand import (
-    left_outside,
-    load_of,
-    replicas_behind,
-    replicas_for_queue,
-    replicas_needed,
-    whole,
-)
+from serve_app.scaling.demand import left_outside, load_of
 from serve_app.scaling.reading import FleetReading, ReplicaLoad
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "backlog", "replicas"),
-    [(0, 0, 0), (6.8, 0, 1), (6.9, 0, 2), (13.7, 0, 3), (0, 272, 2), (6.0, 40, 2)],
-)
-def test_replicas_needed_is_the_formula(arrivals, backlog, replicas):
-    # rho x capacity = 6.8/s; a backlog of 20 is 1/s of demand.
-    needed = replicas_needed(arrivals, 8.0, outside=backlog, drain_s=20.0, target_utilization=0.85)
-    assert whole(needed) == replicas
-
-
-@pytest.mark.parametrize(("in_system", "replicas"), [(0, 0), (54, 1), (55, 2), (109, 3)])
-def test_replicas_for_queue_fills_rho_of_every_cap(in_system, replicas):
-    assert whole(replicas_for_queue(in_system, 64, 0.85)) == replicas  # 54.4 each
 
 
 @pytest.mark.parametrize(
@@ -42,15 +20,6 @@ def test_a_capacity_that_cannot_be_is_not_worth_a_fleet(capacities, mean):
     said = [ReplicaLoad(1.0, 0.0, 1.0, 1.0, 0.0, 8.0, each, 0.0, False) for each in capacities]
     reading = FleetReading(0.0, len(said), len(said), 1, 40, 0.0, None, tuple(said))
     assert load_of(reading).capacity_per_s == (None if mean is None else pytest.approx(mean))
-
-
-def test_more_than_can_be_is_a_number_all_the_same():
-    assert whole(float("inf")) == 10**9
-
-
-def test_a_replica_that_is_behind_is_busy_with_that_and_no_other_with_it():
-    # 160 is what a replica carries in 20 s.
-    assert replicas_behind([80.0, 160.0, 9000.0, 0.0], 8.0, 20.0) == 2.5
 
 
 @pytest.mark.parametrize(
