@@ -35,6 +35,7 @@ USUAL, NOISE = 1.2, 1.5  # no change of speed: up to a fifth, or 1.5 RMSE of log
 # of an engine count for nothing, as there are none to compare them with.
 STRANGE, STRANGE_SHARE, STRANGE_ROWS = 5.0, 0.01, 3
 FAR = 4.0  # times as much, by a model that is a guess
+FOREIGN = math.log(2.0)  # of a row to the fit: an image's encoder ran in it, say
 FIRST_STEPS = 2
 EAGER_STEPS = 16  # beyond graphs that are remembered; the lower quartile of them is the launch
 LAUNCHED = 1.15  # times the launch: what took longer was kept by the card
@@ -79,9 +80,9 @@ class Fit:
 
     A phase in which all of a step takes longer (another tenant, a lower clock) says nothing of what
     a decode or a prompt token costs beside another. So a row counts less the further it is from the
-    fit, by the square, and once it stands those of a phase are taken at the usual speed: their
-    factor is what six of seven rows in a row have in common. The engine finds that factor by itself
-    (``SpeedFactor``).
+    fit, and not at all beyond twice or half of it. Once the fit stands, the rows of a phase are
+    taken at the usual speed: their factor is what six of seven rows in a row have in common. The
+    engine finds that factor by itself (``SpeedFactor``).
 
     Args:
         rows: as they are; the first steps of an engine count for nothing.
@@ -130,7 +131,9 @@ class Fit:
             residual -= np.log(self.speeds)
             off = np.abs(residual)
             least = max(_deviation(off[known]), LEAST_RMSE)
-            trust = np.minimum(1.0, least / np.maximum(off, 1e-9)) ** 2
+            trust = np.minimum(1.0, least / np.maximum(off, 1e-9))
+            if turn:
+                trust[off > FOREIGN] = 0.0
         n = float(used.sum())
         level = float(used @ self.speeds) / n if n else 1.0
         most = CLIP * max(_rmse(residual[known]), LEAST_RMSE)

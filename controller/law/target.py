@@ -33,7 +33,7 @@ from controller.models.step_time import StepModel
 TINY_S = 1e-9
 AIM = 0.85  # of the share of tokens that may be late
 BEYOND = 4.0  # in J, of a target by which more than that are late
-SERVED = 0.9  # of what a target that keeps the SLA carries: if more comes, its queue would grow
+SERVED = 0.9  # of the time that prompts take; beyond it the queue of such a target would grow
 # Before steps have run T / s is taken to spread by 5%, as if so many steps had shown it.
 FIRST_SPREAD, FIRST_STEPS = 0.05, 40
 MOST_LOAD = 0.75
@@ -162,8 +162,8 @@ class TargetSearch:
         steps = prompts.steps(s)
         late = late_anyway + steps.late_share(come_per_s / prompts.mean_tokens, caused)
         j = np.maximum(late / allowed, 1.0) * steps.wait_s(MEMORY_S)
-        longest_s = float(s[late <= allowed].max(initial=0.0))
-        if come_per_s <= SERVED * self._usual.carried_per_s(longest_s):
+        served = come_per_s / prompts.mean_tokens * steps.served_s <= SERVED
+        if (served & (late <= allowed)).any():
             j = np.where(late > allowed, BEYOND * j, j)
         if not known:
             j = np.where(s <= itl_s, j, np.inf)

@@ -1,28 +1,16 @@
 """A fleet in virtual time: starts, losses, roles, what is published."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from controller.errors import ConfigError
-from controller.roles import Transfer
 from replicas.server.autoscaling_stats import autoscaling_stats
 from simulator.fleet import fluid
 from simulator.fleet.crew import Crew, Overflow, parse_overflow
 from simulator.fleet.outcome import Outcome
 from simulator.fleet.published import Publisher
 from simulator.fleet.ray_stages import ONGOING
-from simulator.fleet.replica import is_empty
 from simulator.fleet.simulate import simulate
-from simulator.fleet.state import (
-    MIXED,
-    PREFILL,
-    Engine,
-    Fleet,
-    make_fleet,
-    occupy,
-)
 from simulator.fleet.traffic import Requests
 from tests.unit.simulator.fleet.fleets import (
     GROUND,
@@ -163,31 +151,3 @@ def test_capacity_is_what_the_formula_gives() -> None:
     fluid.run_until(fleet, engine, 200.0)
     assert fleet.counts[0] / 200 == pytest.approx(per_s, rel=0.03)
     assert PROFILE.max_num_seqs > fleet.decodes[0]
-
-
-LINK = Transfer(100_000, 1e9, 0.003)  # 0.1 ms a token
-APART = replace(GROUND, transfer=LINK)
-
-
-def apart(asked: Requests, prefill: int, mixed: int) -> tuple[Fleet, Engine]:
-    engine = APART.engine(asked)
-    fleet = make_fleet(asked, prefill + mixed, engine, 0)
-    for slot in range(prefill + mixed):
-        occupy(fleet, slot, 0.0)
-        fleet.role[slot] = PREFILL if slot < prefill else MIXED
-    return fleet, engine
-
-
-def test_everyone_is_served_once_while_roles_change() -> None:
-    asked = steadily(25.0, 60.0, 400, 40)
-    fleet, engine = apart(asked, 1, 3)
-    for until_s in range(1, 121):
-        fluid.run_until(fleet, engine, float(until_s))
-        fleet.role[until_s % 4] = MIXED if fleet.role[until_s % 4] == PREFILL else PREFILL
-        if (fleet.role == PREFILL).all():
-            fleet.role[0] = MIXED
-    assert sorted(fleet.done.tolist()) == list(range(len(asked.arrival_s)))
-    assert not np.isnan(fleet.end_s).any() and (fleet.end_s >= fleet.first_s).all()
-    assert (fleet.first_s > asked.arrival_s).all() and (fleet.decode_at >= 0).any()
-    assert all(is_empty(fleet, slot) for slot in range(4))
-    assert not fleet.held.any() and not fleet.promised.any() and not fleet.prompts_for_others.any()
