@@ -179,6 +179,13 @@ def _notes(entry: dict[str, Any], where: str, target: Target) -> list[str]:
     ]
     if entry.get("scaling") and _scaling(entry) is None:
         notes.append(f"{where}.scaling: has no effect without deployment_config.autoscaling_config")
+    engine = mapping(entry, "engine_kwargs")
+    if engine.get("tool_call_parser") and not engine.get("enable_auto_tool_choice"):
+        notes.append(
+            f"{where}.engine_kwargs.tool_call_parser: has no effect without"
+            " enable_auto_tool_choice: true; vLLM refuses requests that leave the choice of tools"
+            " to the model"
+        )
     return notes + [
         f"{where}.engine_kwargs.{key}: what clients ask or are answered is written to the log"
         for key in ("enable_log_requests", "enable_log_outputs")

@@ -17,6 +17,7 @@ from serve_app.checks.findings import (
     Findings,
     Target,
     builder_of,
+    line,
 )
 from serve_app.checks.objects import dig, listed, mapping
 from serve_app.checks.room import check_nodes
@@ -30,6 +31,8 @@ from serve_app.checks.values import (
 from serve_app.config import SECURITY
 from serve_app.console.arguments import keys_of, says_who
 from serve_app.pd import ROLES, entries_of
+
+LOOPBACK = ("127.", "localhost", "::1")
 
 
 def check_serve(config: Any, where: str, target: Target, findings: Findings) -> list[Placed]:
@@ -49,6 +52,13 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
         if config.get("applications") == []
         else []
     )
+    if config.get("proxy_location") == "Disabled":
+        why = "without a proxy no request gets in; allowed: EveryNode, HeadOnly"
+        findings.add([line(join(where, ["proxy_location"]), "Disabled", why)])
+    host = str(dig(config, "http_options", "host"))
+    if where and host.startswith(LOOPBACK):
+        why = "Services come from outside the pod; allowed: 0.0.0.0"
+        findings.add([line(join(where, ["http_options", "host"]), host, why)])
     placed: list[Placed] = []
     for index, application in applications:
         place, every = join(where, ["applications", index]), [one for _, one in applications]

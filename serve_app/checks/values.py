@@ -1,7 +1,10 @@
 """Ask other people's classes what they have against plain data; one line per finding."""
 
 import json
+import re
+from argparse import Namespace
 from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
 from importlib import import_module
 from typing import Any
 
@@ -12,8 +15,10 @@ from ray.serve._private.config import ReplicaConfig
 from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import DeploymentSchema
 from vllm.config import SpeculativeConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
 
 from controller.validation import join, nearest
+from replicas.workarounds.vllm_moved import moved
 from serve_app.checks.findings import line
 from serve_app.checks.objects import mapping
 from serve_app.checks.shapes import ENGINE
@@ -155,7 +160,25 @@ def engine_problems(kwargs: Mapping[str, Any], where: str) -> list[str]:
             names = getattr(import_module(module), registry).list_registered()
             if given[key] not in names:
                 found.append(line(f"{where}.{key}", given[key], nearest(str(given[key]), names)))
-    return found
+    return found or _between_problems(given, where)
+
+
+def _between_problems(given: Mapping[str, Any], where: str) -> list[str]:
+    """vLLM's first own rule between the arguments of its server that is broken, in its words.
+
+    Ray does not ask it: a replica starts, and refuses requests. A chat template may be elsewhere.
+    """
+    kinds = (moved("FrontendArgs"), AsyncEngineArgs)
+    every = [one for kind in kinds for one in fields(kind) if one.default is not MISSING]
+    asked = {"api_server_count": None, **{one.name: one.default for one in every}, **given}
+    try:
+        moved("validate_parsed_serve_args")(Namespace(**{**asked, "chat_template": None}))
+    except (TypeError, ValueError) as error:
+        text = str(error).removeprefix("Error: ")
+        text = re.sub("--([a-z][a-z-]+)", lambda flag: flag[1].replace("-", "_"), text)
+        key = min((key for key in given if key in text), key=text.find, default=None)
+        return [f"{where}: {text}" if key is None else line(join(where, [key]), given[key], text)]
+    return []
 
 
 def _argument_problems(key: str, value: Any, where: str) -> list[str]:
