@@ -29,6 +29,7 @@ def test_what_a_shell_has_ignore_ctrl_c_ends_by_other_signals(by: signal.Signals
         "import signal\n"
         "from serve_app.launch.local_cluster import end_as_by_ctrl_c\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # which `nohup` has the tests ignore
         "end_as_by_ctrl_c()\n"
         "try:\n  print('up', flush=True)\n  signal.pause()\n"
         "except KeyboardInterrupt:\n  print('stopped')\n"
