@@ -1,7 +1,7 @@
 """The limits of one step, by the limits that the controller set. Pure: numbers in, numbers out.
 
-It decides nothing: what a step may take, what steps cost and how much memory is kept free come
-from the policy twice a second. Here they are made to fit the requests that are there.
+The chunk of a step is made here. The policy decides, twice a second, what a step may take, what
+steps cost and how much memory is kept free; here that is made to fit the requests that are there.
 """
 
 import math

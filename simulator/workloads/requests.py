@@ -11,7 +11,7 @@ class Request:
     """One request of a workload.
 
     Args:
-        output_tokens: how many it will generate; no policy but the clairvoyant one may know.
+        output_tokens: how many it will generate; no policy may know.
         max_tokens: what its client allowed; None: as much as the context has room for.
         priority: lower is served first; priorities are on where any is not 0.
         service: the class it asks for, of ``Ground.classes``; None: none.

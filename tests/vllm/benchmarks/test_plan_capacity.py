@@ -19,8 +19,8 @@ RUN_S = 240.0  # of arrivals, at least
 # The policy is given p99 and spends its 1% of late tokens to the end, so that a short run is as
 # often a hair above it as below, at any rate: what a rate carries is judged at p98.
 JUDGED = 98
-# Five of the grounds that a plan may stand on: tables that were measured, the paper's line,
-# rooflines; bound by the SLA (most) and by memory (gemma).
+# Three of the grounds that a plan may stand on: the paper's line and rooflines; bound by the SLA
+# (two) and by memory (gemma).
 GROUNDS = (
     "llama-2-7b --profile paper-fig3 --workload exponential:257,62",
     "llama-3.1-8b --gpu L4 --tensor-parallel 1 --workload exponential:257,62 --itl 100",
