@@ -20,6 +20,7 @@ W). A queue that grows without end makes any W large: prompts are counted on to 
 ``LEAST_SERVED`` of what steps of ten D carry if that is more.
 """
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -125,11 +126,12 @@ class TargetSearch:
             served_per_s = max(inside_per_s, LEAST_SERVED * longest_per_s)
         served_per_s *= MOST_LOAD
         come_per_s = self._demand.prefill_per_s
+        # Capacity is told for what keeps the SLA, whatever comes: SERVED is not asked for it.
         least = [
-            self._least(in_time, late_anyway, itl_s, allowed, served, come, known)
-            for served, come in (
-                (min(come_per_s, served_per_s), come_per_s),
-                (served_per_s, served_per_s),
+            self._least(in_time, late_anyway, itl_s, allowed, served, come, known, bound)
+            for served, come, bound in (
+                (min(come_per_s, served_per_s), come_per_s, SERVED),
+                (served_per_s, served_per_s, math.inf),
             )
         ]
         inside_s = min(float(np.quantile(in_time, allowed)), itl_s)
@@ -144,6 +146,7 @@ class TargetSearch:
         served_per_s: float,
         come_per_s: float,
         known: bool,
+        bound: float,
     ) -> float:
         """The s of the least J if so many prompt tokens/s are served, and so many come."""
         n = len(in_time)
@@ -162,7 +165,7 @@ class TargetSearch:
         steps = prompts.steps(s)
         late = late_anyway + steps.late_share(come_per_s / prompts.mean_tokens, caused)
         j = np.maximum(late / allowed, 1.0) * steps.wait_s(MEMORY_S)
-        served = come_per_s / prompts.mean_tokens * steps.served_s <= SERVED
+        served = come_per_s / prompts.mean_tokens * steps.served_s <= bound
         if (served & (late <= allowed)).any():
             j = np.where(late > allowed, BEYOND * j, j)
         if not known:

@@ -111,7 +111,7 @@ class Limiter:
         for_decodes = engine.decode_tokens(state.decodes + state.ready, state.drafts)
         free = max(most - for_decodes, 0)
         chunk = free
-        if target_s is not None and held.model is not None and state.decodes:
+        if target_s is not None and held.model is not None and state.decodes + state.ready:
             chunk = self._chunk(state, held.model, target_s, free, skipped=skipped > 0)
         one = int(state.to_load > 0)  # vLLM begins no load without a token that is left
         chunk = max(chunk - one, 0)
@@ -181,7 +181,7 @@ class Limiter:
         context = prompts[0][1] if prompts else 0
         # Those whose KV has come decode in this step as well.
         decodes = state.decodes + state.ready
-        kv = state.decode_kv_tokens * decodes // state.decodes
+        kv = state.decode_kv_tokens * decodes // max(state.decodes, 1)
         room = prompt_room(model, decodes, kv, context, target_s, self.speed.value)
         if self.speed.value > 1 and room < engine.block_tokens and not skipped:
             # Decodes alone are late in such a phase, and no smaller chunk mends that.
