@@ -105,7 +105,7 @@ def parse_security(data: Any, where: str = "security") -> Security:
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
-    if data is not None and not isinstance(data, dict):
+    if isinstance(data, str):  # which may be a key
         raise ConfigError([f"{where}: must be a mapping; what stands there is not repeated"])
     keys = data.get("keys") if isinstance(data, dict) else None
     if keys is not None and not (isinstance(keys, dict) and set(keys) <= {"file", "env"}):
