@@ -37,7 +37,7 @@ test: install lint typecheck ## Lint, types, and every test (25 minutes on 2 cor
 	exit $$failed
 
 .PHONY: test-fast
-test-fast: install ## The tests without vLLM's scheduler, an engine or a cluster (two to four minutes on 2 cores)
+test-fast: install ## The tests without vLLM's scheduler, an engine or a cluster (75 s on 2 cores)
 	$(BIN)/python -m pytest -n auto tests/unit tests/property tests/monitoring
 
 .PHONY: test-thorough
