@@ -1,8 +1,10 @@
 """What is light enough to start at once, and where Ray and vLLM may be imported."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -130,5 +132,28 @@ def imports(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found
+
+
+def file_of(module: str) -> Path | None:
+    path = REPO / module.replace(".", "/")
+    found = (path.with_suffix(".py"), path / "__init__.py")
+    return next((one for one in found if one.exists()), None)
+
+
+def test_the_scheduler_imports_what_the_base_package_brings() -> None:
+    seen, todo, others = set(), {"replicas.scheduler"}, set()
+    while todo:
+        module = todo.pop()
+        seen.add(module)
+        path = file_of(module)
+        for name in imports(path) if path else ():
+            top = name.partition(".")[0]
+            if top in ("controller", "replicas", "configs"):
+                todo |= {name} - seen
+            elif top not in sys.stdlib_module_names:
+                others.add(top)
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+    base = {re.split(r"[>=<\[]", one)[0] for one in project["dependencies"]}
+    assert others == {"yaml" if one == "pyyaml" else one for one in base} | {"vllm"}
