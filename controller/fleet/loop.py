@@ -24,7 +24,7 @@ POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at th
 FEW = 16  # replicas: of so many, who joins counts at once; 1,000 join within half a second
 UNKNOWN_STEP_S = 0.05  # what a step is guessed to take without an SLA
 UNLIKE = 1.5  # replicas of one group differ by a few percent; a clock throttled halves the speed
-# Reports that are asked for, of all groups: one takes 2.4 ms (``make bench-controller``).
+# Reports that are asked for, of all groups: one takes 2.4 ms (docs/control.md).
 MOST_PER_S = 250.0
 GONE_LEASES = 3  # a replica without a report for three leases is gone, not late
 

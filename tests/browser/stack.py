@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from benchmarks.cost.bare_engine import BareEngine
+from tests.browser.bare_engine import BareEngine
 from controller.config import parse_batching
 from controller.fleet.actor import BatchController
 from controller.fleet.packed_snapshot import opened
