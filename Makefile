@@ -134,7 +134,7 @@ bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an
 	$(BIN)/python -m benchmarks elastic $(ARGS)
 
 .PHONY: bench-pd
-bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, Ray's, Dynamo's, TaiChi's, roles by the controller (hours; ARGS='--engines 4 --only 257/62' takes a part)
+bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, roles by the controller (hours; ARGS='--engines 4 --only 257/62' takes a part)
 	$(BIN)/python -m benchmarks pd $(ARGS)
 
 .PHONY: bench-gpu
