@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simulator.fleet.outcome import Outcome
 
 PROFILE, ITL_MS, TTFT_MS = "paper-fig3", 100.0, 2000.0
-POLICIES = ("brimful", "ray:target_ongoing_requests=20", "oracle")
+POLICIES = ("brimful", "ray:target_ongoing_requests=20")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=list(POLICIES),
         metavar="SPEC",
         help="NAME[:key=value,...]: brimful (keys of the scaling block), ray, queue-depth, wva,"
-        " dynamo-throughput, dynamo-load, dynamo-both, and oracle, which knows the future; keys of"
+        " dynamo-throughput, dynamo-load, dynamo-both; keys of"
         f" Ray Serve's autoscaling_config for all (default: {' '.join(POLICIES)})",
     )
     parser.add_argument(
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     quiet()
     from simulator.fleet.course import Course, result
     from simulator.fleet.crew import parse_overflow
-    from simulator.fleet.policies import ORACLE, check_bounds, parse_policy
+    from simulator.fleet.policies import check_bounds, parse_policy
     from simulator.fleet.simulate import Ground
 
     bounds = {"min_replicas": args.min_replicas, "max_replicas": args.max_replicas}
@@ -101,8 +101,7 @@ def run(args: argparse.Namespace) -> int:
     sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
     ground = Ground(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)
     for spec in args.policy:  # all of them before the first takes its time
-        if spec != ORACLE:
-            parse_policy(spec, ground, bounds)
+        parse_policy(spec, ground, bounds)
     for day in days:
         course = Course(day, ground, bounds, overflow)
         outcomes = [(spec, _outcome(course, spec)) for spec in args.policy]

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from simulator.fleet.capacity import capacity_per_s
 from simulator.fleet.crew import Overflow
 from simulator.fleet.days import Day
 from simulator.fleet.outcome import SHARE, Outcome
-from simulator.fleet.plan import capacity_per_s, plan
-from simulator.fleet.policies import ORACLE, parse_policy
+from simulator.fleet.policies import parse_policy
 from simulator.fleet.simulate import Ground, Progress, simulate
 from simulator.fleet.traffic import Requests, draw
 from simulator.workloads.catalog import load_workload
@@ -51,7 +51,7 @@ class Course:
 
     Args:
         overflow: a second group of replicas, beside a first one that stands all day (so it is the
-            least that there are); the oracle plans with one group.
+            least that there are).
     """
 
     def __init__(
@@ -80,15 +80,6 @@ class Course:
         Raises:
             ConfigError: there is no such policy, or a setting of it is wrong.
         """
-        if spec == ORACLE:
-            return plan(
-                self.requests,
-                self.capacity_per_s,
-                self.ground,
-                seconds=self.day.seconds,
-                replicas=self.replicas,
-                bounds=self.bounds,
-            ).outcome
         policy = parse_policy(spec, self.ground, self.bounds)
         return simulate(
             self.requests,
