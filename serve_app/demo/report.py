@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Table
 
-from controller.config import STALL_ITLS
 from controller.records import BatchLimits, ReplicaReport
 from serve_app.demo.client import Answer, Ask
 from serve_app.demo.machine import Shares
@@ -17,7 +16,6 @@ OFF, ON, TUNED = "control off", "control on", "tuned by hand"
 OTHERS_FRAC = 0.15  # of the cores that other programs may take in a fair comparison
 WAITED_FRAC = 0.10  # of its time that the client may wait for a core
 LATE_S = 0.25  # by which requests may be sent late, at p99
-PERCENTILE = 99.0  # of the SLA
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +73,6 @@ class Phase:
         """The longest time that anybody waited for a next token."""
         return float(self.gaps_s.max(initial=0.0))
 
-    def stalls(self, sla_ms: float) -> int:
-        """Gaps that no percentile shows: of more than ``STALL_ITLS`` times the SLA."""
-        return int((self.gaps_s > STALL_ITLS * sla_ms / 1000).sum())
-
     @property
     def tokens_per_s(self) -> float:
         return sum(a.tokens for a in self.whole) / (self.end_s - self.begin_s)
@@ -135,12 +129,6 @@ def _share(frac: float | None) -> str:
 
 def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1000:.0f} ms"
-
-
-def caps_moved(phase: Phase) -> bool:
-    """Whether every replica's cap took more than one value."""
-    caps = [{sample.limits.max_running for sample in seen} for seen in phase.samples.values()]
-    return bool(caps) and all(len(values) > 1 for values in caps)
 
 
 def too_busy(phases: Sequence[Phase]) -> str | None:

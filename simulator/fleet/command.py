@@ -74,9 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--overflow",
         metavar="SPEC",
         help="base=N or quantile=SHARE (of the day's time that N replicas carry), then"
-        " [,price=0.35,losses_per_h=0.5,notice_s=120,together=0]: N replicas stand all day; those"
-        " above them are of a cheaper group and are taken away at random times after a notice,"
-        " each by itself or a share of them together",
+        " [,price=0.35,losses_per_h=0.5,notice_s=120]: N replicas stand all day; those"
+        " above them are of a cheaper group and are taken away at random times after a notice",
     )
     parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead")

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from controller.config import Sla
+from controller.config import Block, Sla
 from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
 from controller.validation import parse
+from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile import MOST_KV_TOKENS, StepProfile
 from replicas.profiles.profile_file import load_profile
-from simulator.replay.disturbance_arguments import add_disturbances
+from serve_app.source import parse_documents
 from simulator.replay.role_arguments import Roles, add_roles, read_roles
-from simulator.replay.sweep import CAPS, CHUNKS, sweep_plans
 from simulator.replay.values import (
     LEAST_RATE,
     MOST_DRAFT_MS,
@@ -102,7 +102,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="KV of preempted requests comes back from host memory over the link (--link-gbit-s,"
         " --link-latency-ms, --kv-bytes-per-token) where that is sooner than computing it again",
     )
-    add_disturbances(accelerator)
+    accelerator.add_argument(
+        "--disturbances",
+        metavar="YAML",
+        help="what disturbs steps, as `emulate.disturbances` has it:"
+        " '{pauses: [{share: 0.05, mean_s: 0.03}]}'",
+    )
     accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")
     accelerator.add_argument(
         "--async-scheduling",
@@ -148,23 +153,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"NAME[:key=value,...], once for each to compare: {', '.join(POLICIES)}; and those"
         f" that only a bench can have: {', '.join(BENCH_ONLY)} (default: static)",
     )
-    policies.add_argument("--sweep", action="store_true", help="add static settings on a grid")
-    policies.add_argument(
-        "--sweep-caps",
-        nargs="+",
-        type=count(),
-        default=CAPS,
-        metavar="N",
-        help=f"the grid's max_num_seqs (default: {_listed(CAPS)})",
-    )
-    policies.add_argument(
-        "--sweep-chunks",
-        nargs="+",
-        type=count(),
-        default=CHUNKS,
-        metavar="N",
-        help=f"the grid's max_num_batched_tokens (default: {_listed(CHUNKS)})",
-    )
     sla = parser.add_argument_group("SLA")
     sla.add_argument("--sla-itl-ms", type=float, metavar="MS", help="time between tokens")
     sla.add_argument("--sla-ttft-ms", type=float, metavar="MS", help="time to first token")
@@ -192,20 +180,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw cap, running, KV and ITL over time"
     )
-    output.add_argument(
-        "--timeline", type=Path, metavar="FILE", help="draw the batch slots of four ways to batch"
-    )
-    output.add_argument(
-        "--slots",
-        type=count(),
-        default=8,
-        metavar="N",
-        help="batch size of the timeline's static ways (default: 8)",
-    )
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return " ".join(map(str, sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +199,7 @@ class Order:
     sla: Sla
     plans: tuple[Plan, ...]
     engine: EngineOptions
+    disturbances: Disturbances
     roles: Roles | None = None
 
 
@@ -245,13 +220,7 @@ def read_order(args: Arguments) -> Order:
         enable_prefix_caching=args.prefix_caching,
         async_scheduling=args.async_scheduling,
     )
-    specs = args.policy or ([] if args.sweep else ["static"])
-    plans = [parse_policy(spec, sla, engine) for spec in specs]
-    if args.sweep:
-        swept = list(sweep_plans(args.sweep_caps, args.sweep_chunks, sla, engine))
-        if not swept:
-            raise ConfigError(["sweep: no chunk of the grid is as large as a cap of it"])
-        plans += swept
+    plans = [parse_policy(spec, sla, engine) for spec in args.policy or ["static"]]
     if args.speculate:
         drafts = Speculation(
             tokens=args.speculate,
@@ -265,16 +234,27 @@ def read_order(args: Arguments) -> Order:
     workload = load_workload(args.workload)
     if workload.talks or any(phase.workload.talks for phase in phases):
         _check_talks(args, made)
-    return Order(workload, args.rate, phases, profile, sla, made, engine, roles)
+    return Order(
+        workload, args.rate, phases, profile, sla, made, engine, _disturbances(args), roles
+    )
+
+
+class _Disturbed(Block):
+    disturbances: Disturbances = Disturbances()
+
+
+def _disturbances(args: Arguments) -> Disturbances:
+    if args.disturbances is None:
+        return Disturbances()
+    (given, *_) = parse_documents(args.disturbances)
+    return parse(_Disturbed, {"disturbances": given}, "").disturbances
 
 
 def _check_talks(args: Arguments, plans: Sequence[Plan]) -> None:
     """It refuses what needs to know when requests come, or how many: conversations do not say."""
-    found = [
-        f"{name.replace('_', '-')}: is not allowed with agents: a turn comes after an answer"
-        for name in ("find_capacity", "timeline")
-        if getattr(args, name)
-    ]
+    found = []
+    if args.find_capacity:
+        found.append("find-capacity: is not allowed with agents: a turn comes after an answer")
     found += [
         f"policy {plan.spec}: is not allowed with agents: it goes by all requests' numbers"
         for plan in plans

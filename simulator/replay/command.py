@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from simulator.replay.arguments import Arguments, Order, add_arguments, read_order
-from simulator.replay.disturbance_arguments import disturbances_of
 from simulator.replay.measure import Summary, summarise
 from simulator.replay.role_arguments import transfer_of
-from simulator.replay.sweep import best
 from simulator.replay.table import print_table
 from simulator.virtual.trace import Trace
 from simulator.workloads.requests import Request, every
@@ -28,11 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "run"]
 
-TIMELINE_REQUESTS = 40  # as many as the eye can follow
-
 
 def run(args: Arguments) -> int:
-    """Replay, print, draw.
+    """Replay, print, plot.
 
     Raises:
         ConfigError: naming what is wrong with the arguments or the files.
@@ -44,12 +40,10 @@ def run(args: Arguments) -> int:
 
     ground = Ground(
         order.profile,
-        disturbances_of(args),
+        order.disturbances,
         args.seed,
         swap=transfer_of(args) if args.swap else None,
     )
-    if args.timeline:
-        _timeline(args, order, ground)
     results = []
     searched = (
         _search(args, order, ground) if args.find_capacity else _replay(order, requests, ground)
@@ -61,9 +55,6 @@ def run(args: Arguments) -> int:
     summaries = [summary for summary, _ in results]
     if not args.json:
         print_table(summaries, order.sla, wide=args.wide)
-    if args.sweep:
-        swept = [s for s, plan in zip(summaries, order.plans, strict=True) if plan.swept]
-        _say(f"best static setting: {best(swept).policy}")
     if args.plot:
         from simulator.replay.plots import plot
 
@@ -208,26 +199,3 @@ def _ending(found: "Capacity", bursts: bool) -> str:
     if bursts:
         text += "; the workload brings its own bursts: --burstiness 1 has Poisson arrivals instead"
     return text
-
-
-def _timeline(args: Arguments, order: Order, ground: "Ground") -> None:
-    """Few requests, few slots: sequential, request-level, continuous, and a dynamic policy."""
-    from simulator.replay.engine import replay
-    from simulator.replay.timeline import draw_timeline
-    from simulator.virtual.plan import parse_policy
-
-    requests = _requests(args, order)[:TIMELINE_REQUESTS]
-    dynamic = next((p for p in order.plans if p.batching.policy != "static"), None)
-    if dynamic is None:
-        dynamic = parse_policy("paper", order.sla, order.engine)
-    ways = [
-        (title, parse_policy(spec, order.sla, order.engine))
-        for title, spec in (
-            ("sequential", "sequential"),
-            ("request-level static", f"request-level:max_num_seqs={args.slots}"),
-            ("continuous", f"static:max_num_seqs={args.slots}"),
-        )
-    ]
-    ways.append((f"dynamic ({dynamic.spec})", dynamic))
-    draw_timeline([(t, replay(requests, plan, ground)) for t, plan in ways], args.timeline)
-    _say(f"timeline: {args.timeline}")

@@ -12,7 +12,7 @@ MOST_ENGINES = 64  # of one process: a step of each takes a millisecond
 KV_BYTES, GBIT_S, LATENCY_MS = 327_680.0, 200.0, 5.0
 ALLOWED = "auto, aggregated, or P:D, prefill and decode engines, each at least 1"
 # The agreement is for one engine after the other, and what is drawn is one engine's.
-ALONE = ("find_capacity", "timeline", "sweep", "speculate", "async_scheduling", "swap")
+ALONE = ("find_capacity", "speculate", "async_scheduling", "swap")
 LINK = ("kv_bytes_per_token", "link_gbit_s", "link_latency_ms")
 KINDS = ("scheduler", "rival", "reserved")
 

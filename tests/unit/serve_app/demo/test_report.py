@@ -7,8 +7,7 @@ from rich.console import Console
 from controller.records import ReplicaReport
 from serve_app.demo.client import Answer, Ask
 from serve_app.demo.machine import Shares
-from serve_app.demo.report import OFF, ON, TUNED, Phase, Sample, client_table
-from serve_app.demo.verdict import claims
+from serve_app.demo.report import OFF, ON, Phase, Sample, client_table
 from tests.builders import limits, report
 
 QUIET = Shares(seconds=10.0, others_cores=0.1, cores=2, waited_frac=0.01)
@@ -22,13 +21,9 @@ def phase(name: str, *gaps_s: float, status: int = 200, caps: tuple[int, ...] = 
     return Phase(name, 0.0, 10.0, [Ask("a", 4)], [answer], QUIET, {"r": samples})
 
 
-def test_what_held_is_said_and_what_did_not() -> None:
-    off, on, tuned = phase(OFF, 0.01, 0.6), phase(ON, 0.02, 0.03), phase(TUNED, 0.02, 0.03)
-    assert all(claim.held for claim in claims(off, on, tuned, 50.0, fair=True))
-    broken = phase(ON, 0.3, status=500, caps=(64,))
-    first, second = claims(off, broken, tuned, 50.0, fair=True)
-    assert first.line() == "DID NOT HOLD: 2 of 3 answers whole (500: no)"
-    assert not second.held
+def test_a_table_says_what_clients_saw() -> None:
+    off, on = phase(OFF, 0.01, 0.6), phase(ON, 0.02, 0.03)
+    broken = phase(ON, 0.3, status=500)
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(client_table([off, on, broken], 50.0))
     shown = console.export_text()

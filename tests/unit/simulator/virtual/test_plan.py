@@ -6,7 +6,6 @@ import pytest
 
 from controller.config import Sla
 from controller.errors import ConfigError
-from simulator.replay.sweep import sweep_plans
 from simulator.virtual.model_len import max_model_len
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.workloads.requests import Request
@@ -48,13 +47,6 @@ def test_a_wrong_spec_is_told_what_is_allowed(spec: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_policy(spec, SLA, ENGINE)
     assert says in str(caught.value)
-
-
-def test_a_sweep_leaves_out_what_vllm_refuses() -> None:
-    plans = list(sweep_plans((64, 256), (128, 512), SLA, ENGINE))
-    found = [(p.engine.max_num_seqs, p.engine.max_num_batched_tokens) for p in plans]
-    assert found == [(64, 128), (64, 512), (256, 512)]
-    assert all(p.swept for p in plans)
 
 
 def found(requests: Sequence[Request], kv_tokens: int, **engine: int) -> int:
