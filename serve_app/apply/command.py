@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from serve_app.apply.cluster import Cluster, beside
 from serve_app.apply.names import is_model
 from serve_app.checks.findings import Findings
 from serve_app.checks.live import live_problems
-from serve_app.checks.quick import MAPPINGS, quick_check
+from serve_app.checks.quick import quick_check
 from serve_app.config import DRAIN_TIMEOUT_S, SECURITY
-from serve_app.pd import entries_of
 from serve_app.source import parse_documents, read_documents
 
 Data = dict[str, Any]
@@ -108,36 +106,7 @@ def read_config(path: Path) -> tuple[Data, bool]:
         config = parse_documents(services[0]["spec"]["serveConfigV2"])[0]
     if not isinstance(config, dict) or not isinstance(config.get("applications"), list):
         raise ConfigError([f"{path}: applications: required key is missing"])
-    if found := [f"{path}: {place}: must be a mapping" for place in _not_mappings(config)]:
-        raise ConfigError(found)
     return config, bool(services)
-
-
-def _not_mappings(config: Data) -> Iterator[str]:
-    """Places whose contents are compared key by key, and that have none."""
-    for index, application in enumerate(config["applications"]):
-        at = join("applications", [index])
-        if not isinstance(application, dict):
-            yield at
-            continue
-        args, overrides = application.get("args") or {}, application.get("deployments") or []
-        if not isinstance(args, dict):
-            yield f"{at}.args"
-            continue
-        held = [(f"{at}.args.{key}", one) for key, one in entries_of(args)]
-        yield from (
-            f"{place}.{key}"
-            for place, entry in held
-            if isinstance(entry, dict)
-            for key in MAPPINGS
-            if not isinstance(entry.get(key) or {}, dict)
-        )
-        named = overrides if isinstance(overrides, list) else [overrides]
-        yield from (
-            join(f"{at}.deployments", [n])
-            for n, one in enumerate(named)
-            if not isinstance(one, dict)
-        )
 
 
 def plan(config: Data, running: dict[str, Data]) -> dict[str, Changes]:
