@@ -13,7 +13,7 @@ from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile import MOST_KV_TOKENS, StepProfile
 from replicas.profiles.profile_file import load_profile
 from serve_app.source import parse_documents
-from simulator.replay.role_arguments import Roles, add_roles, read_roles
+from simulator.replay.fleet_arguments import add_fleet, add_link, fleet_problems
 from simulator.replay.values import (
     LEAST_RATE,
     MOST_DRAFT_MS,
@@ -143,7 +143,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="K drafts, of --speculate at most, from so many requests in a step on: 1:5 17:2 65:0"
         " (vLLM's num_speculative_tokens_per_batch_size)",
     )
-    add_roles(parser.add_argument_group("fleet"))
+    add_link(accelerator)
+    add_fleet(parser.add_argument_group("fleet"))
     policies = parser.add_argument_group("policies")
     policies.add_argument(
         "--policy",
@@ -189,7 +190,7 @@ class Order:
     Args:
         phases: empty where ``workload`` and ``rate`` say it all.
         rate: None: the workload's own.
-        roles: of a fleet; None: one engine.
+        engines: of a fleet; None: one alone.
     """
 
     workload: Workload
@@ -200,7 +201,7 @@ class Order:
     plans: tuple[Plan, ...]
     engine: EngineOptions
     disturbances: Disturbances
-    roles: Roles | None = None
+    engines: int | None = None
 
 
 def read_order(args: Arguments) -> Order:
@@ -230,12 +231,14 @@ def read_order(args: Arguments) -> Order:
         )
         plans = [replace(plan, speculation=drafts) for plan in plans]
     phases = tuple(_phase(spec) for spec in args.phases or ())
-    roles = read_roles(args, made := tuple(plans))
+    made = tuple(plans)
+    if args.engines is not None and (found := [*fleet_problems(args, made)]):
+        raise ConfigError(found)
     workload = load_workload(args.workload)
     if workload.talks or any(phase.workload.talks for phase in phases):
         _check_talks(args, made)
     return Order(
-        workload, args.rate, phases, profile, sla, made, engine, _disturbances(args), roles
+        workload, args.rate, phases, profile, sla, made, engine, _disturbances(args), args.engines
     )
 
 

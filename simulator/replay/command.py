@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from controller.roles import Transfer
 from simulator.replay.arguments import Arguments, Order, add_arguments, read_order
+from simulator.replay.fleet_arguments import transfer_of
 from simulator.replay.measure import Summary, summarise
-from simulator.replay.role_arguments import transfer_of
 from simulator.replay.table import print_table
 from simulator.virtual.trace import Trace
 from simulator.workloads.requests import Request, every
@@ -46,7 +47,9 @@ def run(args: Arguments) -> int:
     )
     results = []
     searched = (
-        _search(args, order, ground) if args.find_capacity else _replay(order, requests, ground)
+        _search(args, order, ground)
+        if args.find_capacity
+        else _replay(args, order, requests, ground)
     )
     for summary, trace in searched:
         results.append((summary, trace))
@@ -96,16 +99,16 @@ def progress(
 
 
 def _replay(
-    order: Order, requests: tuple[Request, ...], ground: "Ground"
+    args: Arguments, order: Order, requests: tuple[Request, ...], ground: "Ground"
 ) -> Iterator[tuple[Summary, Trace]]:
     from simulator.replay.engine import replay
 
     for plan in order.plans:
         with progress(plan.spec, sum(1 for _ in every(requests))) as tell:
-            if order.roles is None:
+            if order.engines is None:
                 trace = replay(requests, plan, ground, progress=tell)
             else:
-                trace = _fleet(requests, plan, ground, order, ground.disturbance_seed)
+                trace = _fleet(requests, plan, ground, order, transfer_of(args))
         refused = sum(o.refused for o in trace.outcomes)
         if refused:
             what = "KV memory" if plan.engine.enable_chunked_prefill else "KV memory or one step"
@@ -114,29 +117,15 @@ def _replay(
 
 
 def _fleet(
-    requests: tuple[Request, ...], plan: "Plan", ground: "Ground", order: Order, seed: int
+    requests: tuple[Request, ...], plan: "Plan", ground: "Ground", order: Order, transfer: Transfer
 ) -> Trace:
     from simulator.replay.fleet import Fleet
-    from simulator.replay.steering import Auto, Fixed
+    from simulator.replay.steering import Fixed
 
-    roles = order.roles
-    assert roles is not None
-    if roles.prefill is None:
-        auto = Auto(roles.engines, roles.transfer, order.sla, seed)
-        steering: Fixed = auto
-    else:
-        steering = Fixed(roles.engines, roles.prefill, roles.transfer, order.sla, seed)
-    fleet = Fleet(requests, plan, ground, roles.engines, roles.transfer, steering)
-    found = fleet.run(drain=True)
-    through = sum(way.prefill is not None for way in found.ways)
-    _say(
-        f"{plan.spec}: roles {roles.name}: {through} of {len(found.ways)} requests through a"
-        " prefill engine"
-    )
-    if roles.prefill is None:
-        changes = ", ".join(f"{n} from {at_s:.0f} s" for at_s, n in auto.changes)
-        _say(f"{plan.spec}: prefill engines: 0 at first{changes and ', ' + changes}")
-    return found.trace
+    assert order.engines is not None
+    steering = Fixed(order.engines, 0, transfer, order.sla, ground.disturbance_seed)
+    fleet = Fleet(requests, plan, ground, order.engines, transfer, steering)
+    return fleet.run(drain=True).trace
 
 
 def _search(args: Arguments, order: Order, ground: "Ground") -> Iterator[tuple[Summary, Trace]]:

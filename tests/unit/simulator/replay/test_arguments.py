@@ -5,7 +5,6 @@ import argparse
 import pytest
 
 from controller.errors import ConfigError
-from controller.roles import Transfer
 from replicas.profiles.disturbances import Disturbances, Pauses
 from simulator.replay import arguments
 from simulator.replay.arguments import add_arguments, read_order
@@ -86,29 +85,8 @@ FLEET = ("--engines", "4", "--sla-itl-ms", "50", "--policy", "adaptive")
 
 
 @pytest.mark.parametrize(
-    ("words", "name", "prefill"),
-    [
-        ((), "aggregated", 0),
-        (("--roles", "aggregated"), "aggregated", 0),
-        (("--roles", "1:3"), "1:3", 1),
-        (("--roles", "auto"), "auto", None),
-    ],
-)
-def test_a_fleet(words: tuple[str, ...], name: str, prefill: int | None) -> None:
-    roles = order(*FLEET, *words).roles
-    assert (roles.name, roles.prefill, roles.engines) == (name, prefill, 4)
-    assert roles.transfer == Transfer(327_680, 25e9, 0.005)
-
-
-@pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--roles", "auto"), "roles: needs --engines"),
-        (("--link-gbit-s", "8"), "link-gbit-s: needs --engines"),
-        (("--engines", "4", "--roles", "2:3"), "2:3 is not allowed with --engines 4"),
-        (("--engines", "4", "--roles", "0:4"), "'0:4' is not allowed: auto, aggregated, or P:D"),
-        (("--engines", "4", "--roles", "many"), "'many' is not allowed"),
-        (("--engines", "4", "--roles", "auto"), "auto needs --sla-itl-ms"),
         ((*FLEET, "--find-capacity"), "find-capacity: is not allowed with --engines"),
         ((*FLEET, "--policy", "request-level"), "policy request-level: is not allowed"),
     ],
