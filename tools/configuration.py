@@ -102,7 +102,7 @@ TAIL = """## Ray Serve LLM's keys with another default
 that are cut then end with an error event. It should be as long as the longest answer, and no more \
 than `RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S`. The replica keeps its GPUs until then: one replica \
 without room for a second is out of service for as long, and for a start, when it is redeployed \
-(`brimful apply --two-first` where there is room). A node's drain needs a deadline longer than \
+([changing.md](changing.md) has a way with two). A node's drain needs a deadline longer than \
 this and a start, as in `k8s/base`; under a shorter notice, as a spot machine's, Serve stops \
 replicas before others are up.
 - `autoscaling_config`: `upscale_delay_s` 0, `downscale_delay_s` 60, figures every 2 s over 10 s, \
