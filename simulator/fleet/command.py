@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=list(POLICIES),
         metavar="SPEC",
-        help="NAME[:key=value,...]: brimful (keys of the scaling block), ray, queue-depth, wva,"
-        " dynamo-throughput, dynamo-load, dynamo-both; keys of"
+        help="NAME[:key=value,...]: brimful (keys of the scaling block), ray, dynamo-throughput,"
+        " dynamo-load, dynamo-both; keys of"
         f" Ray Serve's autoscaling_config for all (default: {' '.join(POLICIES)})",
     )
     parser.add_argument(

@@ -31,7 +31,7 @@ RAY_KEYS = (
     "target_ongoing_requests",
 )
 # The others stand in the benches.
-RIVALS = (RAY, "queue-depth", "wva", "dynamo-throughput", "dynamo-load", "dynamo-both")
+RIVALS = (RAY, "dynamo-throughput", "dynamo-load", "dynamo-both")
 NAMES = (OURS, *RIVALS)
 _REGISTRY = "benchmarks.fleet.rivals.registry:RIVALS"
 

@@ -82,8 +82,6 @@ def test_ours_is_built_as_serve_app_builds_it() -> None:
         ("ray:upscaling_factor=0", "upscaling_factor: 0 is not allowed"),
         ("dynamo-load:itl_s=.nan", "itl_s: nan is not allowed"),
         ("dynamo-throughput:predictor=2", "predictor: 2 is not allowed"),
-        ("queue-depth:target=0", "target: 0 is not allowed"),
-        ("wva:up=0", "up: 0 is not allowed"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(spec: str, says: str) -> None:
