@@ -146,7 +146,7 @@ def _group(course: "Course", outcome: "Outcome") -> dict[str, float]:
 
 
 def _table(day: Day, course: "Course", results: "list[Result]") -> None:
-    table = new_table(("policy",), ["in SLA", "replica-\nhours", "reversals\n/h", "back inside\ns"])
+    table = new_table(("policy",), ["in SLA", "replica-\nhours", "reversals\n/h"])
     table.title = (
         f"{day.name}: {len(course.requests.arrival_s):,} requests, one replica carries"
         f" {course.capacity_per_s:.2f}/s; hours count from {SHARE:.0%} inside the SLA"
@@ -156,7 +156,6 @@ def _table(day: Day, course: "Course", results: "list[Result]") -> None:
             f"{one.attainment:.2%}",
             f"{one.replica_hours:.1f}" if one.keeps else f"({one.replica_hours:.1f})",
             f"{one.reversals_per_h:.2f}",
-            "" if one.back_s is None else f"{one.back_s:.0f}",
         ]
         table.add_row(one.spec, *cells)
     console_for(table, wide=False).print(table)

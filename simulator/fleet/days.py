@@ -24,13 +24,11 @@ class Day:
 
     Args:
         rates: in units of one replica's capacity.
-        event_s: when something sudden begins; None: nothing does.
     """
 
     name: str
     rates: Rates
     workload: str = CONVERSATION
-    event_s: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -83,7 +81,7 @@ def _sudden(name: str, base: float, times: float, minutes: int, hours: float) ->
     steps, begin = int(hours * 3600 / step_s), int(3600 / step_s)
     last = begin + int(minutes * 60 / step_s)
     per = [base * times if begin <= k < last else base for k in range(steps)]
-    return Day(name, Rates(step_s, tuple(per), (1.0,) * steps), event_s=3600.0)
+    return Day(name, Rates(step_s, tuple(per), (1.0,) * steps))
 
 
 def _step() -> Day:
