@@ -20,7 +20,7 @@ from controller.report_checks import check_report
 from controller.roles import as_prefill
 from controller.switch import Switch, Switches, is_on, merged, next_switch
 
-POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate
+POOL_PERIOD_S = 0.25  # the pooled model is at most this old: half an exchange
 FEW = 16  # replicas: of so many, who joins counts at once; 1,000 join within half a second
 UNKNOWN_STEP_S = 0.05  # what a step is guessed to take without an SLA
 UNLIKE = 1.5  # replicas of one group differ by a few percent; a clock throttled halves the speed

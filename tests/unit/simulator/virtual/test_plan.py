@@ -15,10 +15,10 @@ SLA = Sla(itl_ms=50)
 
 
 def test_batching_keys_go_to_the_block_with_the_policys_own_in_short_form() -> None:
-    spec = "paper:memory=live,paper.delta=8,sla.itl_ms=30,max_running.max=64,exchange_hz=4"
+    spec = "paper:memory=live,paper.delta=8,sla.itl_ms=30,max_running.max=64,lease_s=4"
     plan = parse_policy(spec, SLA, ENGINE)
     assert (plan.batching.paper.memory, plan.batching.paper.delta) == ("live", 8)
-    assert (plan.batching.max_running.max, plan.batching.exchange_hz) == (64, 4)
+    assert (plan.batching.max_running.max, plan.batching.lease_s) == (64, 4)
     assert (plan.batching.sla.itl_s, plan.batching.sla.percentile) == (0.03, 99)
 
 
