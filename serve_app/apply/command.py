@@ -156,8 +156,9 @@ def offers(restarts: list[str], found: dict[str, Changes], running: dict[str, Da
     single = [n for n in restarts if not found[n].gone and _single(running[n])]
     if single:
         lines.append(
-            f"{', '.join(single)} has one replica, so nothing answers meanwhile: first apply the"
-            " file that runs with num_replicas: 2, then this one with two, then with one again"
+            f"{', '.join(single)} has one replica, so nothing answers meanwhile. With two, where"
+            " there is room: first apply the file that runs with deployments: [{name: NAME,"
+            " num_replicas: 2}], then this one with it and --restart, then this one as it is"
         )
     return [*lines, "--restart does it as `serve deploy` would"]
 

@@ -150,7 +150,7 @@ def test_what_takes_new_replicas_is_not_sent_unasked(apply: Apply, flags: Any) -
     status, out, err, sent = apply(SIZE, 128, *flags)
     assert (status, sent) == (0 if flags else 2, [])
     assert "max_num_seqs: 64 -> 128" in out
-    assert ("first apply the file that runs" in err) == (not flags)
+    assert ("num_replicas: 2" in err) == (not flags)
 
 
 @pytest.mark.parametrize(
