@@ -158,7 +158,8 @@ def offers(restarts: list[str], found: dict[str, Changes], running: dict[str, Da
         lines.append(
             f"{', '.join(single)} has one replica, so nothing answers meanwhile. With two, where"
             " there is room: first apply the file that runs with deployments: [{name: NAME,"
-            " num_replicas: 2}], then this one with it and --restart, then this one as it is"
+            " num_replicas: 2, autoscaling_config: null}], then this one with it and --restart,"
+            " then this one as it is"
         )
     return [*lines, "--restart does it as `serve deploy` would"]
 
