@@ -130,7 +130,7 @@ bench-faults: install ## What becomes of requests when processes are killed unde
 	$(BIN)/python -m benchmarks faults $(ARGS)
 
 .PHONY: bench-elastic
-bench-elastic: install ## Replicas that follow demand: ours and the best rivals over 19 days (hours; ARGS='--only step' takes a part)
+bench-elastic: install ## Replicas that follow demand: ours and the best rivals over 16 days (hours; ARGS='--only step' takes a part)
 	$(BIN)/python -m benchmarks elastic $(ARGS)
 
 .PHONY: bench-pd

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["day-1"],
         metavar="DAY",
-        help="day-1 to day-14 (of a real service), azure, bursts, clumps, step, flash, all, or"
+        help="day-1 to day-14 (of a real service), step, flash, all, or"
         " FILE.json (the format of configs/traffic/days.json) (default: day-1)",
     )
     parser.add_argument(

@@ -98,10 +98,9 @@ def test_rates_go_straight_between_the_middles_of_steps() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("two_phases", [False, True])
 @pytest.mark.parametrize("cv", [1.0, 5.0])
-def test_arrivals_come_at_the_rate_and_as_bursty(cv: float, two_phases: bool) -> None:
-    rates = Rates(600.0, (20.0,) * 200, (cv,) * 200, two_phases)
+def test_arrivals_come_at_the_rate_and_as_bursty(cv: float) -> None:
+    rates = Rates(600.0, (20.0,) * 200, (cv,) * 200)
     times = rates.arrivals_s(np.random.default_rng(3))
     assert (np.diff(times) >= 0).all() and times[-1] <= rates.seconds
     assert len(times) / rates.seconds == pytest.approx(20, rel=0.02 * cv)
