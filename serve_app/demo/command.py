@@ -19,7 +19,7 @@ from serve_app.demo.load import make_load
 from serve_app.demo.machine import small_model_obstacle
 from serve_app.demo.model import MODELS, SMALL, TINY, TUNED_ON, DemoModel
 from serve_app.demo.plot import draw
-from serve_app.demo.report import OFF, ON, TUNED, Phase, client_table, too_busy
+from serve_app.demo.report import OFF, ON, TUNED, Phase, client_table
 from serve_app.demo.stack import Stack, one_phase
 from serve_app.flag_number import ABOVE_0, number
 from serve_app.launch.local_cluster import local_cluster
@@ -147,16 +147,8 @@ def _report(
     console: Console, phases: tuple[Phase, Phase, Phase], sla_ms: float, plot: Path
 ) -> bool:
     """Print all of it; whether every answer was whole."""
-    busy = too_busy(phases)
-    if busy:
-        console.print(
-            f"\nThis machine was too busy for a fair comparison: {busy}.\n"
-            "Times at the client would say more about that than about the control, so they are"
-            " left out.\nStop what else runs, and try again."
-        )
-    else:
-        console.print()
-        console.print(client_table(phases, sla_ms))
+    console.print()
+    console.print(client_table(phases, sla_ms))
     try:
         draw(phases, sla_ms, plot)
         console.print(f"Cap, prompt tokens and ITL over time: {plot.absolute()}", soft_wrap=True)

@@ -6,11 +6,8 @@ from rich.console import Console
 
 from controller.records import ReplicaReport
 from serve_app.demo.client import Answer, Ask
-from serve_app.demo.machine import Shares
 from serve_app.demo.report import OFF, ON, Phase, Sample, client_table
 from tests.builders import limits, report
-
-QUIET = Shares(seconds=10.0, others_cores=0.1, cores=2, waited_frac=0.01)
 
 
 def phase(name: str, *gaps_s: float, status: int = 200, caps: tuple[int, ...] = (64, 32)) -> Phase:
@@ -18,7 +15,7 @@ def phase(name: str, *gaps_s: float, status: int = 200, caps: tuple[int, ...] = 
     told: ReplicaReport = report(running=3)
     samples = [Sample(float(k), told, limits(max_running=cap)) for k, cap in enumerate(caps)]
     answer = Answer(status, "no", len(gaps_s) + 1, 0.5, gaps_s, 1.0)
-    return Phase(name, 0.0, 10.0, [Ask("a", 4)], [answer], QUIET, {"r": samples})
+    return Phase(name, 0.0, 10.0, [Ask("a", 4)], [answer], 0.01, {"r": samples})
 
 
 def test_a_table_says_what_clients_saw() -> None:
