@@ -86,7 +86,7 @@ class AutoModel(Block):
     """``auto_model`` of an application with several models."""
 
     name: str = Field("auto", min_length=1, description="what clients ask for")
-    default: str = Field(description="the model_id where no rule matches")
+    default: str = Field(description="the model_id if no rule matches")
     rules: tuple[Rule, ...] = Field((), description="the first that matches says which model")
 
 

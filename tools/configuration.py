@@ -104,8 +104,8 @@ TAIL = """## Ray Serve LLM's keys with another default
 open streams; streams that are cut then end with an error event. Set it to your longest answer, \
 and to no more than `RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S`. The replica keeps its GPUs until then, \
 so a single replica is out of service for as long, and for a start, when it is redeployed \
-(`brimful apply --two-first` if there is room for two). A node's drain needs a longer deadline \
-than this and a start, as in `k8s/base`.
+([start a second one first](upgrade.md)). A node's drain needs a longer deadline than this and a \
+start, as in `k8s/base`.
 - `autoscaling_config`: `upscale_delay_s` 0, `downscale_delay_s` 60, figures every 2 s over 10 s, \
 if the policy is ours and the entry says nothing ([why](decisions/\
 0022-when-replicas-come-and-go.md)).
