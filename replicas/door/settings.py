@@ -31,7 +31,7 @@ class KeysFrom(Block):
 
 
 class Limits(Block):
-    """What one request may ask for; vLLM's own bounds hold beside these."""
+    """What one request may ask for; vLLM's own bounds hold as well."""
 
     max_body_mb: float = Field(
         8.0,
