@@ -4,7 +4,7 @@
     limit <- (1 - s) limit + s (g limit + queue),   inside [least, most]
 
 once a window, with short = the mean step time of the window and long = its exponential mean with
-weight 2 / (n + 1) (the mean of the first ten windows before that). If long is more than twice
+weight 2 / (n + 1) (the mean of the first ten windows before that). Where long is more than twice
 short, long is cut by a twentieth; where fewer than half of the limit run, the limit stays. The
 limit is the cap on running requests; the budget is the engine's own.
 

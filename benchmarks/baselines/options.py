@@ -20,8 +20,8 @@ class PpasOptions(Block):
 
     Args:
         budget_cap: B_cap, tokens of a step under pressure; the engine's own budget is B_max.
-        prefills: this many, running or waiting, with a decode are pressure.
-        large_prefill_tokens: P-PAS+: so much left of the only running prefill, with two decodes,
+        prefills: so many, running or waiting, beside a decode are pressure.
+        large_prefill_tokens: P-PAS+: so much left of the only running prefill, beside two decodes,
             is pressure as well; 0: P-PAS.
     """
 
@@ -123,7 +123,7 @@ class Gradient2Options(Block):
 
     Args:
         first, least, most: of the limit; ``most`` is the engine's cap where that is less.
-        queue: by how much the limit grows if nothing queues.
+        queue: by how much the limit grows where nothing queues.
         smoothing: weight of a new limit.
         long_window: windows that the long average of step times remembers.
         window_s: steps of so long make one measurement.

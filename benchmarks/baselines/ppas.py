@@ -32,7 +32,7 @@ class Ppas(Unmoved):
         in_prefill = running.computed < running.prompt
         prefills = int(in_prefill.sum())
         decodes = len(running) - prefills
-        # No waiting request has its prompt computed: a preempted one lost it.
+        # Nobody who waits has its prompt computed: a preempted one lost it.
         if prefills + seen.waiting >= options.prefills and decodes > 0:
             return True
         if not options.large_prefill_tokens or prefills != 1 or decodes < 2:

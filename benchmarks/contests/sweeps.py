@@ -1,6 +1,6 @@
 """What is tuned of each policy.
 
-A rival is given vLLM's two limits and its own constants, all tuned for the very workload. Where
+A rival is given vLLM's two limits beside its own constants, all tuned for the very workload. Where
 a search begins is known: with the rival's published constants on vLLM's default engine, and with
 those on the static setting that is the best for this workload.
 """
@@ -13,7 +13,7 @@ from replicas.profiles.profile import StepProfile
 
 Value = int | float | str
 CAP, CHUNK = "max_num_seqs", "max_num_batched_tokens"
-# vLLM's share of a step that one prompt may take; with an SLA's chunk of 50 to 300 tokens.
+# vLLM's share of a step that one prompt may take; beside an SLA's chunk of 50 to 300 tokens.
 LONGEST, LONGEST_TOKENS = "long_prefill_token_threshold", (0, 16, 32, 64, 128)
 
 
@@ -76,7 +76,7 @@ class Sweep:
         scaled: constants that go up and down by a share, from where they are; whole ones by one
             at least. The engine's limits are always among them.
         choices: constants with few values that make sense; ``LONGEST`` is always among them.
-        begins: near the published constants, where the search begins; with the best static
+        begins: beside the published constants, where the search begins; with the best static
             setting as the engine each.
     """
 
@@ -209,7 +209,7 @@ OFFLINE: dict[str, tuple[Mapping[str, Value], ...]] = {
 
 
 def offline_points(rival: str) -> tuple[Point, ...]:
-    """What is tried of a rival if nothing but tokens/s counts; the published constants too."""
+    """What is tried of a rival where nothing but tokens/s counts; the published constants too."""
     return tuple(
         dict.fromkeys([Point(rival), *(Point(rival).but(c) for c in OFFLINE.get(rival, ()))])
     )

@@ -44,7 +44,7 @@ class Setting:
     Args:
         by_class: the requests are of three classes, a third each.
         spare_tokens: KV memory for each request beyond what it holds at its end, tokens.
-        told: each request brings its length as ``max_tokens``; else it is unknown.
+        told: each request brings its length as ``max_tokens``; else nobody knows.
         waiting: requests beyond the batch.
         caching: vLLM's prefix caching is on.
     """

@@ -3,7 +3,7 @@
 The real scheduler and KV manager run in this process without a model. Own code is all that
 ``DynamicBatchScheduler`` adds to vLLM's scheduler: its methods less vLLM's inside them, and its
 hooks inside vLLM's. ``step_delay`` is own code with all that delays a step: the exchange before it,
-or the law inline if there is no controller. Times are CPU time of this thread: what else runs on
+or the law inline where there is no controller. Times are CPU time of this thread: what else runs on
 the machine is not in them.
 """
 

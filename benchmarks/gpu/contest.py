@@ -21,7 +21,7 @@ from simulator.workloads.catalog import load_workload
 from simulator.workloads.requests import Request, length_stats
 from simulator.workloads.traffic import draw_requests, draw_traffic
 
-ROUNDS = 4  # of ours against vLLM's own scheduler
+ROUNDS = 4  # of ours beside vLLM's own scheduler
 LOADS = (0.85, 0.5)  # of the fluid limit
 
 
@@ -32,7 +32,7 @@ class Sizes:
     Args:
         seconds, skip_s: of arrivals, and of these what fills the engine and does not count.
         offline: requests of a run without an SLA, all at once.
-        beside: requests of a run of ours against vLLM's own scheduler.
+        beside: requests of a run of ours beside vLLM's own scheduler.
         held: requests of mean length that the tight KV memory holds.
     """
 

@@ -199,7 +199,7 @@ class Run:
 
     Args:
         preemptions: of our scheduler; 0 where vLLM's own ran.
-        samples: every step; empty if vLLM's own ran.
+        samples: every step; empty where vLLM's own ran.
         own_us: own code of each step, microseconds.
     """
 

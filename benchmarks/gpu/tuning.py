@@ -85,7 +85,7 @@ class Tuner:
         self._asked[row] = {one: self._pool.submit(cost_of, row, one) for one in candidates}
 
     def best(self, row: Row, count: int, wait_s: float) -> list[Limits]:
-        """The best of those that are known after at most ``wait_s``; the first if none is."""
+        """The best of those that are known after at most ``wait_s``; the first where none is."""
         asked = self._asked[row]
         done, _ = wait(asked.values(), wait_s)
         for one, made in asked.items():

@@ -1,7 +1,7 @@
 """Queue depth alone: Kubernetes' horizontal autoscaler on vLLM's waiting requests.
 
 desired = ceil(N x (waiting per replica) / target), nothing done within the tolerance of 1 (the
-HPA's published algorithm; KEDA and llm-d's guide put ``vllm:num_requests_waiting`` into it). If
+HPA's published algorithm; KEDA and llm-d's guide put ``vllm:num_requests_waiting`` into it). Where
 none waits the ratio is 0, so the number falls to the lower bound as the delays allow; ``step_down``
 holds a fall to a share of the replicas, as the HPA's scale-down policies do.
 """
