@@ -67,7 +67,7 @@ class Workload:
 
     Args:
         rate_per_s: its own mean rate; None: it has none, all come at once.
-        rate_per_s_by_minute: its own rates; empty where unknown.
+        rate_per_s_by_minute: its own rates; empty if unknown.
     """
 
     name: str
