@@ -26,7 +26,7 @@ def typical_itl_s(model: StepModel, itl_s: float) -> float:
 
 
 def step_limit_s(model: StepModel, itl_s: float, target_s: float) -> float:
-    """``target_s``, or the least that requests are served beside each other with; seconds."""
+    """``target_s``, or the least with which requests are served together; seconds."""
     alone_s = model.one_decode_s
     if itl_s < IN_REACH * alone_s:
         return INFEASIBLE_STEPS * alone_s

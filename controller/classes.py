@@ -32,20 +32,20 @@ class ServiceClass(Block):
         None,
         gt=0,
         le=A_DAY_MS,
-        description="time between tokens, ms; where classes differ in it, each step of `adaptive`"
-        " is sized for those that decode in it",
+        description="ITL target, ms; each step of `adaptive` keeps the strictest of the classes"
+        " that decode in it",
     )
     ttft_ms: float | None = Field(
         None,
         gt=0,
         le=A_DAY_MS,
-        description="time to first token, ms: the deadline; None: queue_timeout_s is",
+        description="TTFT target, ms, and deadline; None: queue_timeout_s is the deadline",
     )
     percentile: float = Field(
         99.0,
         ge=50,
         lt=100,
-        description="share inside it, %: of its requests by ttft_ms, and of their gaps by itl_ms",
+        description="share within the targets, %: of requests for ttft_ms, of gaps for itl_ms",
     )
     priority: int = Field(
         0,
@@ -54,22 +54,22 @@ class ServiceClass(Block):
         description="as vLLM's: a lower number is served first and preempted last",
     )
     sheddable: bool = Field(
-        False, description="refused from admission.shed_at of capacity on, before any other"
+        False, description="may be refused early, from admission.shed_at of capacity on"
     )
     queue_timeout_s: float = Field(
         30.0,
         gt=0,
         le=LONGEST_TIMEOUT_S,
-        description="without its first token for so long, a request is answered with 503",
+        description="a request without a first token after this time is answered with 503",
     )
     autoscale: bool = Field(
         True,
-        description="whether its requests count for autoscaling; those of batches need not",
+        description="whether its requests count for autoscaling; false for batches",
     )
     default: bool = Field(False, description="the class of requests that name none")
     aliases: list[str] = Field(
         [],
-        description="other names of it in service_tier, as OpenAI's tiers: flex, priority, scale",
+        description="other values of service_tier for it, such as OpenAI's flex, priority, scale",
     )
 
     @property
@@ -87,17 +87,17 @@ class AdmissionConfig(Block):
     max_waiting: int | None = Field(
         None,
         ge=1,
-        description="requests of a priority and above that wait beside those that may run at"
-        " once, at most; of all together twice as many; None: twice max_num_seqs",
+        description="most waiting requests of one priority and above, in addition to the cap; all"
+        " priorities together: twice as many; None: twice max_num_seqs",
     )
     max_body_mb: float = Field(
-        MOST_BODY_MB, gt=0, le=MOST_BODY_MB, description="a request's body, at most, MB"
+        MOST_BODY_MB, gt=0, le=MOST_BODY_MB, description="largest body of a request, MB"
     )
     longest_wait_s: float | Literal["off"] | None = Field(
         None,
-        description="who is predicted to wait longer for a first token is refused; off: none is,"
-        " but for a timeout of its client's own."
-        " None: without classes and admission, 30 or 5 x ttft_ms where batching.sla is set",
+        description="a request with a longer predicted wait for its first token is refused; off:"
+        " only its client's own timeout counts; None: 30, or 5 x ttft_ms, if batching.sla is set"
+        " and neither classes nor admission is",
     )
 
     @field_validator("longest_wait_s", mode="before")

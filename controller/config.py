@@ -153,7 +153,7 @@ class PaperOptions(Block):
 
 
 class StaticOptions(Block):
-    """A fixed step budget beside the fixed cap: vLLM's own option, changeable in a live engine."""
+    """A fixed step budget with the fixed cap: vLLM's own option, changeable in a live engine."""
 
     max_num_batched_tokens: int | None = Field(
         None,

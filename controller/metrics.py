@@ -3,7 +3,7 @@
 Names, units and suffixes are by Prometheus' rules. Ray puts ``ray_`` before each name, and Ray
 Serve ``application``, ``deployment`` and ``replica`` on each that a replica exports. The router and
 autoscaling travel to processes of Ray's by value, alone, so they name theirs once more.
-``docs/metrics.md`` has the same list, and a test holds the two together.
+``docs/metrics.md`` has the same list (``tests/unit/tools/test_pages.py``).
 """
 
 from dataclasses import dataclass

@@ -75,7 +75,7 @@ class Transfer:
         return self.latency_s + self.wire_s(tokens)
 
     def handover_s(self, itl_s: float) -> float:
-        """What a request waits on its way beside computing, queues and the card, seconds."""
+        """What a request waits on its way apart from computing, queues and the card, seconds."""
         return self.latency_s + HANDOVER_STEPS * itl_s
 
 
@@ -161,7 +161,7 @@ def split_of(
         places = most
         if decode_s > 0:
             places = min(most, (step_s - fixed_s) * mean_out / decode_s)
-        # Beside prompts steps are as long as the ITL lets them; those of decodes alone end sooner.
+        # With prompts steps are as long as the ITL lets them; those of decodes alone end sooner.
         alone_s = fixed_s + (model.c1 + model.c2 * lengths.mean_held) * places
         token_s = step_s if direct else min(step_s, alone_s)
         way = _Way(

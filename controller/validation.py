@@ -76,7 +76,7 @@ def join(where: str, path: Iterable[str | int]) -> str:
 
 
 def keys_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """The keys allowed beside the last part of ``path``, walking nested models."""
+    """The keys allowed next to the last part of ``path``, walking nested models."""
     current: type | None = model
     in_collection = False
     for part in path[:-1]:

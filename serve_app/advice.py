@@ -13,7 +13,7 @@ MORE = 1.25  # a quarter more requests: worth a change, and near what was measur
 def advice_on(
     report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig
 ) -> Iterator[str]:
-    """What an operator can do, in sentences; nothing where nothing holds the replica back."""
+    """What an operator can do, in sentences; nothing if nothing holds the replica back."""
     control = control_of(report, limits)
     if control == "off":
         yield "To apply the limits again: `brimful enforce on`."

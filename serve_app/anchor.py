@@ -1,8 +1,8 @@
 """A deployment that does nothing, on each lasting worker: its other replica is given back last.
 
 Ray Serve 2.60 takes replicas from the nodes with the fewest first, and of nodes with as many from
-the one whose replica is the oldest: without an anchor lasting workers would stand empty beside spot
-ones (decision 44).
+the one whose replica is the oldest: without an anchor lasting workers would stand empty while spot
+ones work (decision 44).
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ class AnchorArgs(Block):
 
 
 class Anchor:
-    """Nobody calls it."""
+    """It is never called."""
 
 
 def build(args: dict[str, Any]) -> Application:

@@ -1,6 +1,6 @@
 """The name that stands for several models: each request goes to one, by rules in their order. Pure.
 
-``auto_model`` beside ``llm_configs``: small requests go to the small model, and those that a rule
+``auto_model`` next to ``llm_configs``: small requests go to the small model, and those that a rule
 names to another. It is for the plain ingress; direct streaming has one model per application.
 """
 
@@ -63,7 +63,7 @@ class Rule(Block):
         return told | {f"headers.{name}": value for name, value in self.headers.items()}
 
     def matches(self, asked: "RequestFacts", places: Mapping[str, "Places"] = NO_PLACES) -> bool:
-        """Whether all of it is true. Where a model's places are not known, none are free."""
+        """Whether all of it is true. If a model's places are not known, none are free."""
         known = places.get(self.model)
         return (
             (self.idle_frac is None or (known is not None and known.idle_frac >= self.idle_frac))
@@ -86,7 +86,7 @@ class AutoModel(Block):
     """``auto_model`` of an application with several models."""
 
     name: str = Field("auto", min_length=1, description="what clients ask for")
-    default: str = Field(description="the model_id where no rule matches")
+    default: str = Field(description="the model_id if no rule matches")
     rules: tuple[Rule, ...] = Field((), description="the first that matches says which model")
 
 

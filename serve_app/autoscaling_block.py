@@ -1,4 +1,4 @@
-"""Ray Serve's ``autoscaling_config``, with our policy where none is named."""
+"""Ray Serve's ``autoscaling_config``, with our policy if none is named."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,7 +41,7 @@ def with_policy(
 def names_function(policy: Any) -> bool:
     """Whether a ``policy`` says which function decides; Ray Serve's default decides else.
 
-    Ray's own object puts its default where none is given: as an object, that names none.
+    Ray's own object puts its default if none is given: as an object, that names none.
     """
     if isinstance(policy, Mapping):
         return bool(policy.get("policy_function"))

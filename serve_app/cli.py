@@ -12,7 +12,7 @@ from replicas.server.proxies import go_past
 
 ABOUT = "Batches that fill KV memory and keep the latency SLA: show them, explain, check, try."
 
-# name: (module with add_arguments(parser) and run(args) -> exit status, what the user gets). Where
+# name: (module with add_arguments(parser) and run(args) -> exit status, what the user gets). If
 # the module has TAKES_MORE, ``args.more`` is what no argument of its own took, of ``args.argv``.
 COMMANDS = {
     "serve": ("serve_app.launch.command", "a model, from nothing to the first token"),

@@ -22,7 +22,7 @@ def variables() -> dict[str, str]:
 
 
 def launcher_path() -> Path:
-    """Where ``brimful-haproxy`` is installed: beside this Python, else on the path."""
+    """The path of ``brimful-haproxy``: next to this Python, else on the path."""
     beside = Path(sys.executable).parent / haproxy.COMMAND
     return beside if beside.exists() else Path(shutil.which(haproxy.COMMAND) or beside)
 

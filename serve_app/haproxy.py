@@ -32,7 +32,7 @@ BINARY = "BRIMFUL_HAPROXY_BINARY"  # where HAProxy itself is; otherwise where Ra
 # Where HAProxy's own statistics and metrics are served: Ray would take every address.
 STATUS_BIND = re.compile(r"^(frontend prometheus|listen stats)\n( *bind )\*?:", re.M)
 ADMIN_MODE = re.compile(r"^( *stats socket .*) mode 666 ", re.M)
-# Where bodies are forwarded, the router may have headers to add (LoRA's), so it has to be reached.
+# If bodies are forwarded, the router may have headers to add (LoRA's), so it has to be reached.
 FORWARD_BODY = "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY"
 ROUTER_FAILED = re.compile(
     r"^ *http-request return status 503 .*Ingress request router failed.*\n", re.M
@@ -81,7 +81,7 @@ RETRY_MS = 1000
 def whole_answer(
     status: str, kind: str, message: str, reason: str, more: dict[str, int] | None = None
 ) -> str:
-    """A whole HTTP answer; ``more``: headers beside those that each one has.
+    """A whole HTTP answer; ``more``: headers on top of those that each one has.
 
     An error file knows no path, so that its shape is OpenAI's and Anthropic's at once.
     """
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def change(path: Path) -> None:
-    """Change a configuration that Ray wrote, and put the answers that it names beside it."""
+    """Change a configuration that Ray wrote, and put the answers that it names next to it."""
     written = path.read_text()
     for status, text in ANSWERS.items():
         (path.parent / ANSWER.format(status)).write_text(text)

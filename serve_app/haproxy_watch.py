@@ -1,10 +1,10 @@
 """A HAProxy that is killed is started again at once, and outlives its manager, until Ray notices.
 
 Ray asks its HAProxy every 10 s whether it is there, believes the third answer, and starts it anew:
-half a minute in which nobody is served on its node. A small process waits beside each HAProxy and
+half a minute in which no client is served on its node. A small process watches each HAProxy and
 takes that time over, with the same configuration but without the admin socket that Ray asks, so
-that Ray notices as before. Where the manager is killed, Ray's raylet kills its whole process group
-(``process_group_cleanup_enabled``), so HAProxy leaves that group, and the process beside it ends
+that Ray notices as before. If the manager is killed, Ray's raylet kills its whole process group
+(``process_group_cleanup_enabled``), so HAProxy leaves that group, and the watching process ends
 it once another has taken its place, with its node, or after a while. Standard library alone.
 """
 
@@ -47,7 +47,7 @@ def take_over(config: Path, arguments: list[str]) -> list[str]:
     if "-sf" in arguments:  # Ray's manager replaces its own
         return arguments
     (folder / AGAIN_PID).unlink(missing_ok=True)
-    # Of one that ended, who has its number now is nobody of ours.
+    # The number of a process that ended may belong to a process that is not ours.
     known = ((left, config), (again, folder / AGAIN))
     serving = [str(pid) for pid, its in known if pid is not None and _runs(pid, its)]
     if not serving:

@@ -44,7 +44,7 @@ SAME = (
     "kv_cache_dtype",
     "speculative_config",
 )
-# Of a decode engine's batching, what holds for the prefill engine too where it has no block.
+# Of a decode engine's batching, what holds for the prefill engine too if it has no block.
 SHARED = ("policy", "enforce", "lease_s")
 SHARED_SLA = ("ttft_ms", "percentile")
 
@@ -80,7 +80,7 @@ def pair_problems(args: Mapping[str, Any], where: str) -> list[str]:
 
 
 def whole_pair_problems(args: Mapping[str, Any], where: str) -> list[str]:
-    """What ``role_entries`` has against the pair in ``args``, where both are written out there."""
+    """What ``role_entries`` has against the pair in ``args``, if both are written out there."""
     if not all(isinstance(args[key], Mapping) for key in ROLES):
         return []
     try:
@@ -117,7 +117,7 @@ def role_entries(
         raise ConfigError(found)
     entries[PREFILL] = _completed(entries[PREFILL], entries[DECODE], where[DECODE])
     engine = dict(entries[DECODE]["engine_kwargs"])
-    # KV that could not be loaded is computed here: nobody is failed for another engine's fault.
+    # KV that could not be loaded is computed here: no request fails for another engine's fault.
     engine[KV] = {"kv_load_failure_policy": "recompute", **engine[KV]}
     entries[DECODE]["engine_kwargs"] = engine
     return entries
@@ -159,7 +159,7 @@ def _unlike(entries: Mapping[str, Mapping[str, Any]], where: Mapping[str, str]) 
 
 
 def _at(value: Any, path: Iterable[str]) -> Any:
-    """The value at these keys; None where there is none."""
+    """The value at these keys; None if there is none."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
     return value

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from controller.validation import shown, unknown_key
 
-# By a key that is allowed beside them: the dropped key, and what to write (None: nothing).
+# By a key that is allowed next to them: the dropped key, and what to write (None: nothing).
 ENGINE, DEPLOYMENT, SCALING, ENTRY = (
     "max_num_seqs",
     "max_ongoing_requests",
@@ -53,7 +53,7 @@ REPLACED: dict[str, dict[str, str | None]] = {
 
 
 def unknown_line(place: str, key: str, allowed: Iterable[str]) -> str:
-    """The line for a key that nobody knows; of one that was dropped, what took its place."""
+    """The line for an unknown key; for a dropped one, what took its place."""
     names = tuple(allowed)
     for marker, dropped in REPLACED.items():
         if marker in names and key in dropped:

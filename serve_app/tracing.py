@@ -17,7 +17,7 @@ GRPC, HTTP = "grpc", "http/protobuf"
 def tracing_problems(
     engine_kwargs: Mapping[str, Any], env_vars: Mapping[str, Any], where: str
 ) -> list[str]:
-    """What cannot work, one line each; nothing where nothing is traced.
+    """What cannot work, one line each; nothing if nothing is traced.
 
     Args:
         env_vars: of the replica's ``runtime_env``.

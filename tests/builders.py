@@ -37,7 +37,7 @@ def engine(**overrides: Any) -> EngineLimits:
 
 
 def batching(**block: Any) -> BatchingConfig:
-    """The ``batching`` block with these keys; ``paper`` where no policy is named."""
+    """The ``batching`` block with these keys; ``paper`` if no policy is named."""
     return parse_batching({"policy": "paper", **block})
 
 

@@ -31,16 +31,16 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
         ServiceClass,
         "Service classes, in an entry. A request names one by its `service_tier` (name or alias) or"
         " the header `x-llm-d-inference-objective`. One that would miss its deadline gets a 429"
-        " with a `Retry-After` before its first byte ([configs/overload.yaml]"
-        "(../configs/overload.yaml), [why](decisions/0018-who-waits-and-who-is-refused.md)). Where"
-        " classes differ in `itl_ms`, give them priorities, and `batching.sla` the strictest"
+        " with a `Retry-After` before its first byte ([overload](overload.md),"
+        " [why](decisions/0018-who-waits-and-who-is-refused.md)). If classes differ in `itl_ms`,"
+        " give them priorities, and `batching.sla` the strictest"
         " ([why](decisions/0027-classes-in-one-step.md)).",
     ),
     "admission": (
         AdmissionConfig,
         "Which requests may wait, in an entry. `longest_wait_s` changes while replicas run. A"
-        " client's own [deadline](agents.md#deadlines) to the first token is kept to. Without this"
-        " block, classes and an SLA nothing is refused, for a deadline neither"
+        " client may set its own [deadline](timeouts.md) for the first token. Without this"
+        " block, classes and an SLA nothing is refused"
         " ([why](decisions/0038-a-bound-on-the-wait.md)).",
     ),
     "scaling": (
@@ -63,10 +63,13 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
     "emulate": (
         EmulateSettings,
         "An emulated accelerator instead of a real one, in an entry ([configs/emulated.yaml]"
-        "(../configs/emulated.yaml), [disturbances](replay.md)).",
+        "(../configs/emulated.yaml), [disturbances](replay-reference.md#disturbed-steps)).",
     ),
-    "security": (Security, "Beside `llm_configs`: [security.md](security.md)."),
-    "auto_model": (AutoModel, "Beside `llm_configs`: [auto-model.md](auto-model.md)."),
+    "security": (Security, "Next to `llm_configs`: [security](security.md)."),
+    "auto_model": (
+        AutoModel,
+        "Next to `llm_configs`: [one name for several models](auto-model.md).",
+    ),
     "batches": (
         BatchSettings,
         "`args` of the application `serve_app.batches:build`: [batches.md](batches.md).",
@@ -76,13 +79,13 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
 MORE = {
     "batching.policy": "`adaptive` goes by measured steps and lengths ([control.md](control.md)),"
     " `static` is vLLM as it is, `paper` is Algorithms 1 and 2 of arXiv 2503.05248",
-    "batching.sla.itl_ms": "none: only memory and bounds limit the batch, and nothing sizes steps",
+    "batching.sla.itl_ms": "none: only memory and bounds limit the batch, not step times",
     "batching.sla.ttft_ms": "requests that cannot meet it any more let others go first",
     "batching.max_running.min": "while fewer decode, a prompt gets a block of tokens in every step,"
     " past the SLA too",
     "batching.enforce": "`brimful enforce` switches it while it runs",
     "batching.paper.l0": "[why](decisions/0003-which-l0.md)",
-    "admission.max_body_mb": "where security.limits.max_body_mb is not lower",
+    "admission.max_body_mb": "unless security.limits.max_body_mb is lower",
     "batching.roles": "[prefill-decode.md](prefill-decode.md)",
 }
 OTHER = {  # it does not go together with keys.file
@@ -90,23 +93,21 @@ OTHER = {  # it does not go together with keys.file
 }
 HEAD = """# Configuration
 
-Made from the code by `python -m tools.configuration`. An entry of `llm_configs` takes everything \
-that Ray Serve LLM takes, and the blocks below. Every key may be left out but those marked \
+Reference, made from the code by `python -m tools.configuration`. An entry of `llm_configs` takes \
+every key of Ray Serve LLM, and the blocks below. Every key is optional, unless it is marked \
 *required*. `brimful check` names each wrong key, its value and what is allowed; `brimful apply` \
 says which changes need new replicas.
 """
 TAIL = """## Ray Serve LLM's keys with another default
 
-- `deployment_config.graceful_shutdown_timeout_s` (1800, as in `graceful_shutdown_timeout_s: 600`):\
- how long a replica that is removed may serve its open streams. An empty one ends at once. Streams \
-that are cut then end with an error event. It should be as long as the longest answer, and no more \
-than `RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S`. The replica keeps its GPUs until then: one replica \
-without room for a second is out of service for as long, and for a start, when it is redeployed \
-([changing.md](changing.md) has a way with two). A node's drain needs a deadline longer than \
-this and a start, as in `k8s/base`; under a shorter notice, as a spot machine's, Serve stops \
-replicas before others are up.
+- `deployment_config.graceful_shutdown_timeout_s`: 1800. How long a removed replica may serve its \
+open streams; streams that are cut then end with an error event. Set it to your longest answer, \
+and to no more than `RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S`. The replica keeps its GPUs until then, \
+so a single replica is out of service for as long, and for a start, when it is redeployed \
+([start a second one first](upgrade.md)). A node's drain needs a longer deadline than this and a \
+start, as in `k8s/base`.
 - `autoscaling_config`: `upscale_delay_s` 0, `downscale_delay_s` 60, figures every 2 s over 10 s, \
-where the policy is ours and the entry says nothing ([why](decisions/\
+if the policy is ours and the entry says nothing ([why](decisions/\
 0022-when-replicas-come-and-go.md)).
 """
 NUMBERS = {float: "number", int: "whole number", bool: "`true`, `false`", str: "text"}

@@ -2,7 +2,7 @@
 
 README.md becomes the first page. A link from a page to a file that is no page (a manifest, a
 module) must lead to a file of the repository; the site shows that file's path, since the site is
-published nowhere that has the repository beside it.
+published nowhere that has the repository next to it.
 """
 
 import re

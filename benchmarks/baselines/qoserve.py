@@ -134,7 +134,7 @@ class Qoserve(Unmoved):
         return best
 
     def _slack_s(self, seen: Seen) -> float:
-        """Seconds until the first of the decodes is late; infinite where nobody decodes."""
+        """Seconds until the first of the decodes is late; infinite if none decodes."""
         running = seen.running
         agreed_s = self._known.itl_s if running.itl_s is None else running.itl_s
         mask = running.decoding

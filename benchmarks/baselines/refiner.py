@@ -4,7 +4,7 @@
 
 from a table measured beforehand, of the least row that is no smaller than the mean tokens of the
 decodes (prompt and output) and their number; the engine's own budget without a decode, beyond the
-table, and where no chunk of a row is inside the SLO. The chunk counts all tokens of the step.
+table, and if no chunk of a row is inside the SLO. The chunk counts all tokens of the step.
 Decodes come first, prompts in the order they came.
 
 Source: vllm-project/vllm-ascend, vllm_ascend/core/scheduler_dynamic_batch.py at 0243652a

@@ -6,7 +6,7 @@ from simulator.virtual.scheduler import VirtualScheduler
 
 
 class ReservedScheduler(VirtualScheduler):
-    """Admits requests in queue order if prompt and ``max_tokens`` fit beside the running ones."""
+    """Admits requests in queue order if prompt and ``max_tokens`` fit with the running ones."""
 
     def _set_limits(self) -> None:
         super()._set_limits()

@@ -104,7 +104,7 @@ class Seen:
 
     @property
     def room(self) -> int:
-        """How many may start beside the running ones, by the engine's own cap."""
+        """How many may start next to the running ones, by the engine's own cap."""
         return max(min(self.engine.max_num_seqs - len(self.running), self.waiting), 0)
 
 
@@ -187,7 +187,7 @@ def kept(moves: Moves, seen: Seen) -> Moves:
     """The same inside the engine's own limits, and so that some request gets on.
 
     vLLM has no step with more tokens or requests than it was started with. With nothing running,
-    at least the first of the queue may start; nobody is left out where that leaves nobody.
+    at least the first of the queue may start; none is left out if that leaves none.
     """
     leaves_all = moves.running is not None and not len(moves.running) and moves.starts < 1
     running = None if leaves_all else moves.running

@@ -1,4 +1,4 @@
-"""``make results``: the policy `adaptive` beside static engines and published schedulers.
+"""``make results``: the policy `adaptive` against static engines and published schedulers.
 
 A scenario is what is served on which engine; each rival is tuned for it on the draw of another
 seed. ``--only`` takes parts, or scenarios as ``capacity:azure``. Settings that an earlier search

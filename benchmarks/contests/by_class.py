@@ -31,8 +31,8 @@ class Attained:
 
     Args:
         first_frac: of those that came in time to have it before the end, the share whose first
-            token came within the time to first token; 1 where none is promised.
-        gaps_frac: the share of its gaps between tokens within its ITL; 1 where none is.
+            token came within the time to first token; 1 if none is promised.
+        gaps_frac: the share of its gaps between tokens within its ITL; 1 if none is.
     """
 
     first_frac: float

@@ -8,8 +8,8 @@ from benchmarks.contests.sweeps import CAP, CHUNK, Point
 from replicas.profiles.profile import StepProfile
 from simulator.workloads.requests import LengthStats
 
-CAPS = (1.0, 1.5, 2.5)  # times the decodes of a step of D, beside vLLM's default
-# Times the prompt tokens that fit such a step, beside vLLM's default budget.
+CAPS = (1.0, 1.5, 2.5)  # times the decodes of a step of D, and vLLM's default
+# Times the prompt tokens that fit such a step, and vLLM's default budget.
 CHUNKS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.3, 2.0, 4.0)
 
 S = TypeVar("S", bound=Hashable)
@@ -32,7 +32,7 @@ def prompt_tokens(profile: StepProfile, lengths: LengthStats, itl_s: float, deco
 def grid(
     base: str, profile: StepProfile, lengths: LengthStats, itl_s: float, rate_per_s: float
 ) -> tuple[Point, ...]:
-    """Caps around B = q D E[out], each with budgets around what fits a step of D beside B decodes.
+    """Caps around B = q D E[out], each with budgets around what fits a step of D with B decodes.
 
     ``max_num_batched_tokens`` is B and the chunk, since decodes take their part of it. vLLM's
     default of each is among them.

@@ -13,7 +13,7 @@ class Trial:
         value: what a setting reaches; more is better.
 
     Attributes:
-        best, spec: the best so far, and whose it is; 0 and empty where none reaches anything.
+        best, spec: the best so far, and whose it is; 0 and empty if none reaches anything.
     """
 
     def __init__(self, value: Callable[[str], float]) -> None:
@@ -64,7 +64,7 @@ def highest(
     *,
     begins: bool = False,
 ) -> float:
-    """The highest rate that holds, to ``precision``; 0 where none does.
+    """The highest rate that holds, to ``precision``; 0 if none does.
 
     Args:
         near: where to begin: an interval around it is widened, its steps growing, then halved.

@@ -127,7 +127,7 @@ def run(there: Fleet, do: Do) -> Found:
 
 
 def disconnects(there: Fleet, number: int = DISCONNECTS) -> Found:
-    """Clients that leave before their answer's end, beside a steady load that stays."""
+    """Clients that leave before their answer's end, under a steady load that stays."""
     there.wait_whole()
 
     async def leave() -> Counts:

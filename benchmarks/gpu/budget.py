@@ -18,7 +18,7 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left; 0 where none are."""
+        """Seconds that are left; 0 if none are."""
         return max(self._until_s - self._clock(), 0.0)
 
     def room(self, seconds: float, what: str) -> bool:

@@ -1,6 +1,6 @@
 """A profile of a card from measured steps: a table of its dense part, lines for the rest, launches.
 
-Where a launch takes the CPU longer than the step takes the card, the step's time says nothing of
+If a launch takes the CPU longer than the step takes the card, the step's time says nothing of
 the card: such cells are left out of the table.
 """
 
@@ -104,7 +104,7 @@ def write_profile(path: Path, name: str, source: str, entry: dict[str, Any]) -> 
 
 
 def errors(cost: TableCost, samples: Sequence[StepSample]) -> tuple[float, float]:
-    """Mean and p99 of the relative error of the predicted times, %; NaN where there are none."""
+    """Mean and p99 of the relative error of the predicted times, %; NaN if there are none."""
     if not samples:
         return math.nan, math.nan
     took = np.array([s.duration_s for s in samples])

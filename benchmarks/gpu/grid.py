@@ -1,4 +1,4 @@
-"""What a step takes: decodes and their KV tokens, prompts beside decodes, one chunk by itself.
+"""What a step takes: decodes and their KV tokens, prompts with decodes, one chunk by itself.
 
 The last is what a launch takes: with a step ahead, the step before waits for it
 (``replicas.engine.intervals``).
@@ -26,7 +26,7 @@ class Grid:
 
     Args:
         decodes, contexts: each number of decodes at each context.
-        prompts, chunks, beside: each prompt in chunks of each size, beside so many decodes ...
+        prompts, chunks, beside: each prompt in chunks of each size, with so many decodes ...
         context: ... of this context.
     """
 
@@ -95,7 +95,7 @@ def _decodes(
 
 
 def _prompts(engine: Engine, beside: int, grid: Grid, budget: Budget) -> list[StepSample]:
-    """The prompts, one after the other, in each chunk beside the same decodes."""
+    """The prompts, one after the other, in each chunk with the same decodes."""
     scheduler: Any = engine.scheduler
     _fill(engine, beside, grid.context)
     found: list[StepSample] = []

@@ -125,7 +125,7 @@ def _sections(library: Path) -> list[tuple[int, int]]:
 def pruned(library: bytes, sections: list[tuple[int, int]], architecture: int) -> bytes:
     """The library with zeros in the place of device code that this architecture does not run.
 
-    PTX stays only where there is no code for the architecture itself.
+    PTX stays only if there is no code for the architecture itself.
     """
     left = bytearray(library)
     for offset, size in sections:

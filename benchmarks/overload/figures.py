@@ -67,7 +67,7 @@ class Figures:
         errors: answers of 500 and above but 503, and of no status at all.
         unavailable: answers of 503.
         unfinished: requests that had no end when the run was ended.
-        wait_error_s: median of |predicted - real| wait; NaN where nothing was predicted.
+        wait_error_s: median of |predicted - real| wait; NaN if nothing was predicted.
         accepted_late: share of the requests that were let in and had no token by their deadline:
             late ones, those answered 503, those that still waited past it when the run was ended.
     """

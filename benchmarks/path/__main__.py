@@ -1,4 +1,4 @@
-"""``make bench-path``: what the way from the engine to the client costs, beside bare vLLM.
+"""``make bench-path``: what the way from the engine to the client costs, against bare vLLM.
 
 Prints tables, writes docs/results/path.md, and ends with one line of JSON.
 """

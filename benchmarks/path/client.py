@@ -50,7 +50,7 @@ class Seen:
         ttft_ms, itl_ms: 50th and 99th percentile; the latter between events of a stream.
         events: chunks that came; fewer than tokens where the server put several into one.
         cpu_s: that the client itself took.
-        waited_s: in which the client was ready to run and had no core; None where not known.
+        waited_s: in which the client was ready to run and had no core; None if not known.
     """
 
     seconds: float

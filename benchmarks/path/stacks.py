@@ -66,7 +66,7 @@ class Stack:
         module: of a bare vLLM server; None: Ray Serve.
         import_path: of the application's builder.
         blocks: what is added to the entry of ``llm_configs``.
-        environment: of every Ray process, beside ``serve_app.launch.local_cluster.ENVIRONMENT``.
+        environment: of every Ray process, on top of ``serve_app.launch.local_cluster.ENVIRONMENT``.
     """
 
     name: str
@@ -220,7 +220,7 @@ def application(stack: Stack, model: Path) -> dict[str, Any]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Ports that are free now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -43,7 +43,7 @@ class KeptRuns:
     """Results in a file, by function, task and code.
 
     Args:
-        path: made where it is not there, with its folder; several benches may share it.
+        path: made if it is not there, with its folder; several benches may share it.
         again: what stands there from before is made again.
     """
 

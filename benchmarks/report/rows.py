@@ -28,7 +28,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the value is inside its targets; None where it has none."""
+        """Whether the value is inside its targets; None if it has none."""
         if self.at_least is None and self.at_most is None:
             return None
         value = self.estimate.value
@@ -37,7 +37,7 @@ class Row:
 
     @property
     def target(self) -> str:
-        """The targets as people read them; empty where there are none."""
+        """The targets as people read them; empty if there are none."""
         if self.at_least is not None and self.at_most is not None:
             return f"{self.at_least:g} to {self.at_most:g}"
         if self.at_least is not None:
@@ -45,7 +45,7 @@ class Row:
         return f"<= {self.at_most:g}" if self.at_most is not None else ""
 
     def to_json(self) -> dict[str, Any]:
-        """As one of ``rows``; the target is a number where it has one side."""
+        """As one of ``rows``; the target is a number if it has one side."""
         sides = [side for side in (self.at_least, self.at_most) if side is not None]
         target: Any = sides[0] if len(sides) == 1 else (sides or None)
         return {

@@ -1,8 +1,8 @@
 """The central Ray actor: named, detached, restarted without limit, with soft state only.
 
-It outlives every application, so a redeployment may bring replicas of other code than its own. Its
-name holds its version: replicas of one version have one actor, those of another another, and each
-goes on being served while it is there. A controller without reports ends itself.
+It outlives every application, so a redeployment may bring replicas of another release. The actor's
+name holds the version: replicas of each version have a controller of their own, which serves them
+as long as they are there. A controller without reports ends itself.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ PREFIX = "brimful-controller-"
 NAME = PREFIX + VERSION
 NAMESPACE = "brimful"
 KEPT = "brimful-switches"  # the key in the cluster's store
-OTHERS_S = 5.0  # to answer; a controller starts up in less
+OTHERS_S = 5.0  # timeout of an answer; a controller starts in less
 COUNT_S = 5.0  # between two counts of the replicas
 # As Ray Serve's controller: a worker with an actor is not given back. (By a soft affinity to the
 # head an actor without resources is put on the node of the replica that asks.)

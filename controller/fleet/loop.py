@@ -20,11 +20,11 @@ from controller.report_checks import check_report
 from controller.roles import as_prefill
 from controller.switch import Switch, Switches, is_on, merged, next_switch
 
-POOL_PERIOD_S = 0.25  # the pooled model is at most this old: half an exchange
-FEW = 16  # replicas: of so many, who joins counts at once; 1,000 join within half a second
-UNKNOWN_STEP_S = 0.05  # what a step is guessed to take without an SLA
-UNLIKE = 1.5  # replicas of one group differ by a few percent; a clock throttled halves the speed
-# Reports that are asked for, of all groups: one takes 2.4 ms (docs/control.md).
+POOL_PERIOD_S = 0.25  # age of the pooled model, at most: half a sync
+FEW = 16  # in a group of up to 16 replicas a new one is pooled at once; 1,000 join in half a second
+UNKNOWN_STEP_S = 0.05  # first guess of a step without an SLA
+UNLIKE = 1.5  # replicas of a group differ by a few percent; a throttled clock halves the speed
+# Reports of all groups; one takes 2.4 ms of CPU time (docs/decisions/0050).
 MOST_PER_S = 250.0
 GONE_LEASES = 3  # a replica without a report for three leases is gone, not late
 
@@ -35,11 +35,11 @@ class _Member:
 
     Args:
         report: its last.
-        config: that it goes by, by its role.
-        base: as it came with the report, whatever role the replica is in.
+        config: the configuration of its role.
+        base: the configuration that came with the report.
         history: rows of its steps.
-        fit: the step-time model of these; None before the first.
-        limits: decided from a pool that has this report in it.
+        fit: their step-time model; None before the first row.
+        limits: decided after this report was pooled.
         tail_frac: as of ``StepModel``; None: no target was found yet.
     """
 
@@ -76,8 +76,8 @@ class ControlLoop:
     """Exchanges reports for limits, for any number of groups of replicas.
 
     Attributes:
-        slower: period and lease are so many times those that are configured: beyond ``MOST_PER_S``
-            replicas report less often.
+        slower: factor of the configured period and lease, above 1 if there would be more than
+            ``MOST_PER_S`` reports a second.
     """
 
     def __init__(self) -> None:
@@ -90,8 +90,8 @@ class ControlLoop:
         """Take one replica's report, give its limits.
 
         Raises:
-            ReportError: the report cannot be true; nothing was learned from it.
-            ConfigError: the bounds do not fit the replica's engine; nor was anything here.
+            ReportError: the report cannot be true; nothing was changed.
+            ConfigError: the bounds do not fit the replica's engine; nothing was changed.
         """
         check_report(report)
         self._exchanges += 1
@@ -116,7 +116,7 @@ class ControlLoop:
             RowHistory() if last is None or restarted else last.history,
             tail_frac=last.tail_frac if last else None,
         )
-        # What was seen while nothing was enforced was not of the policy's making.
+        # The policy did not cause what happened while its limits were not enforced.
         off_before = last is not None and not last.report.enforced
         memory = {} if off_before and report.enforced else report.memory
         try:
@@ -140,7 +140,7 @@ class ControlLoop:
         rows = member.history.rows
         member.fit = own_fit = Fit(rows, own, weight, report.engine.graph_tokens)
         if report.model is not None and not own_fit.model.eager_s:
-            # No row is beyond the CUDA graphs. Forgotten, their launch would be tried out again.
+            # No row is beyond the CUDA graphs: the known launch time is kept, or it would be tried.
             own_fit.model = replace(own_fit.model, eager_s=report.model.eager_s)
         joins_few = joins and len(group.members) <= FEW
         if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
@@ -161,7 +161,7 @@ class ControlLoop:
             usual_speed=member.fit.usual,
         )
         if base.roles is not None:
-            role: Role = "mixed"  # if nothing is enforced each does all of its requests
+            role: Role = "mixed"  # if nothing is enforced
             if self._gives_roles(report.group, base):
                 role = group.roles.roles.get(report.replica_id, report.role or "mixed")
             limits = replace(limits, role=role)
@@ -196,7 +196,7 @@ class ControlLoop:
         return {m.config for group in self._groups.values() for m in group.members.values()}
 
     def _forget_gone(self, now_s: float) -> None:
-        # Over all groups: of a group whose application was taken down no replica reports.
+        # Over all groups: no replica reports from a group whose application was removed.
         for name, group in list(self._groups.items()):
             for replica_id, member in list(group.members.items()):
                 if member.received_s < now_s - GONE_LEASES * self.slower * member.config.lease_s:
@@ -210,7 +210,7 @@ class ControlLoop:
         members = group.members
         group.unlike = unlike(members)
         reports = [m.report for m in members.values()]
-        # Of a prefill engine they are of the time when it was none.
+        # Lengths of a prefill engine date from before it had this role.
         decode = [r for r in reports if r.role != "prefill"] or reports
         lengths = sum((r.lengths for r in decode), LengthMoments())
         outputs = Exposure.nothing()
@@ -240,7 +240,7 @@ class ControlLoop:
             and member.received_s >= now_s - self.slower * member.base.lease_s
         }
         group.roles.keep(stay, now_s)
-        # After a pause of the controller's own every report is old, and says nothing of a replica.
+        # After a pause of the controller every report is old, whatever its replica does.
         if now_s >= group.resumed_s + SETTLED_S:
             group.roles.see(stay, config, group.pool, now_s)
         group.role_capacity_per_s = group.roles.capacity_per_s
@@ -252,7 +252,7 @@ class ControlLoop:
         capacity, error_frac = None, 0.0
         if pool.model is not None:
             together = decision.max_running
-            if not (config.enforce and is_on(self._switches, report.group)):  # it is not kept to
+            if not (config.enforce and is_on(self._switches, report.group)):  # no cap is applied
                 together = _held_uncapped(report.engine, pool.lengths)
             held_s = None if itl_s is None else report.itl_frac * itl_s
             capacity = group.role_capacity_per_s
@@ -358,7 +358,7 @@ def _others(group: _Group, replica_id: str) -> StepModel | None:
 
 
 def _old_news(report: ReplicaReport, last: _Member, now_s: float) -> bool:
-    """Sent twice or overtaken. Past a lease, a lower number is an engine that started anew."""
+    """Sent twice or overtaken. After a lease, a lower number is a restarted engine."""
     return report.seq <= last.report.seq and now_s < last.received_s + last.limits.lease_s
 
 

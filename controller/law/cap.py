@@ -1,7 +1,7 @@
 """How many requests may run: by the SLA, and by KV memory.
 
-Both follow the batch ahead as it would go on with k more requests that start now, and take the
-largest k. So it is a cap for all that may come, and not for those that wait at the moment.
+Both forecast the batch with k more requests that start now, and take the largest k that fits. The
+cap is for all requests that may come, not for those that wait at the moment.
 """
 
 import numpy as np
@@ -11,17 +11,17 @@ from controller.models.arrays import Floats
 from controller.models.step_time import StepModel
 from controller.records import Reserve
 
-TINY_S, TINY_TOKENS = 1e-12, 1e-6  # a newcomer that costs less at some h is gone by then
-SHARED_DEVIATIONS = 0.6  # of the error of S: held back in full, a cold start fills half of memory
+TINY_S, TINY_TOKENS = 1e-12, 1e-6  # a newcomer that costs less at some h has ended by then
+SHARED_DEVIATIONS = 0.6  # deviations of S; with a whole one, a cold start fills half of memory
 
 
 def by_latency(model: StepModel, running: Ahead, newcomer: Ahead, limit_s: float) -> float:
-    """k with which steps of decodes alone stay within ``limit_s`` for every h.
+    """The largest k for which steps of decodes alone stay within ``limit_s`` at every h.
 
     A step reads M + 0.6 E tokens.
 
     Args:
-        newcomer: of one request.
+        newcomer: forecast of one more request.
     """
     each_s = model.c1 * newcomer.alive + model.c2 * _held(newcomer)
     left_s = limit_s - model.c0 - model.c1 * running.alive - model.c2 * _held(running)
@@ -30,7 +30,7 @@ def by_latency(model: StepModel, running: Ahead, newcomer: Ahead, limit_s: float
 
 
 def by_memory(running: Ahead, newcomer: Ahead, tokens: float, most: int) -> float:
-    """k with which M + 0.6 E stays within ``tokens`` for every h; up to ``most``."""
+    """The largest k, at most ``most``, for which M + 0.6 E stays within ``tokens`` at every h."""
     left, each = tokens - _held(running), _held(newcomer)
     counts = each > TINY_TOKENS
     return min(float(np.min(left[counts] / each[counts], initial=np.inf)), float(most))
@@ -44,10 +44,10 @@ def reserve(
     prompt: float,
     k: float,
 ) -> Reserve:
-    """What running requests still grow by, as a straight line in how many run.
+    """KV tokens by which running requests still grow, as a linear function of their number.
 
-    Through the growth of the ``count`` that run now, which hold ``held`` tokens, and of those with
-    max(k, 1) more, which bring ``prompt`` tokens each.
+    The line goes through two points: the ``count`` requests that run now and hold ``held`` tokens,
+    and these with max(k, 1) more that bring ``prompt`` tokens each.
     """
     more = max(k, 1.0)
     now = float(_held(running).max(initial=held)) - held

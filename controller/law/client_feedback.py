@@ -1,9 +1,9 @@
-"""What steps are held to, so that the SLA holds where tokens leave the server.
+"""A shorter ITL target for the engine, so that the SLA holds where tokens leave the server.
 
-The engine measures its own steps and keeps those inside the SLA. On its way out a token still waits
-for the process that makes text of it and for the one that sends it, and what two tokens wait
-differs. The share of tokens that leave late is therefore counted where they leave, and moves what
-the engine is held to, one loop outside of ``controller.law.target``.
+The engine keeps its own steps inside the SLA. After that a token waits for the detokenizer and for
+the process that sends it, and these waits differ from token to token. The share of late tokens is
+therefore also counted where they leave, and scales the target of the engine: an outer loop around
+``controller.law.target``.
 """
 
 from dataclasses import dataclass
@@ -11,13 +11,12 @@ from typing import Self
 
 from controller.law.target import AIM
 
-# Share of the SLA that an exchange takes off, times its excess late share: 5% of late tokens take
-# 6% off in half a minute, at two exchanges a second.
+# A sync takes STEP times the excess of late tokens off the target: with 5% of late tokens 6% in
+# half a minute, at two syncs a second.
 STEP = 0.03
-# No further down: what is late for another reason than the steps' lengths only costs throughput.
+# Lower bound: if tokens are late for another reason than long steps, it would only cost throughput.
 LEAST = 0.85
-# Of a new exchange in the late shares: half a minute of them. An exchange is ten steps or so, and
-# the larger of its share and of what is allowed would be more than either on average.
+# Weight of a new sync in the smoothed shares, half a minute of them: a sync covers only ten steps.
 NEW = 1 / 60
 
 
@@ -29,29 +28,29 @@ class Gaps:
     late: int = 0
 
     def since(self, before: Self) -> "Gaps":
-        """Those that came since; all of them if counting began anew."""
+        """Gaps counted after ``before``; all of them if the counter was reset."""
         if self.n < before.n or self.late < before.late:
             return Gaps(self.n, self.late)
         return Gaps(self.n - before.n, self.late - before.late)
 
     @property
     def late_frac(self) -> float:
-        """Share of them that was late, 0 to 1; 0 if there was none."""
+        """The late share, 0 to 1; 0 without any gap."""
         return self.late / self.n if self.n else 0.0
 
 
 class ClientFeedback:
-    """Turns late tokens at the server's end into the share of the SLA that steps are held to.
+    """Turns tokens that leave late into the share of the SLA that steps may take.
 
-    Only what is late there and was not in the engine counts: pauses that hit both are the engine's
-    own to judge. An exchange takes something off only if too many were late before it already: one
-    pause of the host makes all tokens of an exchange late, and says little of the next.
+    Only tokens that were in time in the engine count: the law handles the others. A sync lowers the
+    target only if too many tokens were late before it as well: one pause of the host makes all
+    tokens of a sync late, and tells little of the next.
 
     Args:
-        percentile: of all gaps between tokens, this many % are to be within the SLA.
+        percentile: percentage of the gaps between tokens that is to be within the SLA.
 
     Attributes:
-        itl_frac: what steps are held to, share of the SLA, from ``LEAST`` to 1.
+        itl_frac: the target of steps as a share of the SLA, from ``LEAST`` to 1.
     """
 
     def __init__(self, percentile: float) -> None:
@@ -61,11 +60,11 @@ class ClientFeedback:
         self.itl_frac = 1.0
 
     def pass_over(self, engine: Gaps, left: Gaps) -> None:
-        """Take what was counted so far, of which steps were not held to the SLA."""
+        """Skip what was counted so far, as the steps had no target."""
         self._before = engine, left
 
     def learn(self, engine: Gaps, left: Gaps) -> float:
-        """Take what was counted so far in the engine, and where tokens leave; ``itl_frac``."""
+        """Take the counts so far, in the engine and where tokens leave; returns ``itl_frac``."""
         before, self._before = self._before, (engine, left)
         if before is None:  # what was counted before this clock ran
             return self.itl_frac

@@ -1,8 +1,8 @@
 """Rows of steps: what one engine did step by step, numbered, as the law reads them.
 
-EngineCore keeps one row a step and sends those that the controller has not seen. The controller
-keeps the last ``KEPT`` rows, and of older ones the last with prompt tokens. One that starts anew
-asks for all that the engine still has, so losing it loses nothing.
+EngineCore writes one row a step and sends the rows that the controller has not seen. The controller
+keeps the last ``KEPT`` rows, and the last ``KEPT`` with prompt tokens. A new controller asks for
+all rows that the engine still has, so nothing is lost with the old one.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ import numpy as np
 from controller.models.arrays import Bools, Floats, Ints
 from controller.records import ROW_COLUMNS, PackedRows
 
-KEPT = 800  # rows, and rows with prompt tokens: they tell 1% to a third
-STARTS_KEPT = 256  # prompts: one in fifty may be most of the work
+KEPT = 800  # a share of 1% has a standard error of a third
+STARTS_KEPT = 256  # prompts; one in fifty may be most of the work
 DECODES, KV, PREFILL, CONTEXT, TOOK_S = range(ROW_COLUMNS)
 Row = tuple[float, ...]
 
@@ -55,7 +55,7 @@ class StepRows:
 
 
 def pack(first: int, rows: Sequence[Row], starts: Sequence[int]) -> PackedRows:
-    """Rows in a row, by number; a class that appeared among them is 0 before that."""
+    """Consecutive rows; a class that appears later is 0 in the rows before."""
     width = max(map(len, rows), default=ROW_COLUMNS)
     table = np.zeros((len(rows), width))
     for index, row in enumerate(rows):
@@ -80,7 +80,7 @@ class RowHistory:
         table = np.frombuffer(packed.table).reshape(-1, packed.columns)
         end = packed.first + len(table)
         if packed.first > self.wanted and len(table) < KEPT:
-            return  # older ones are kept there, and come with the next report
+            return  # rows are missing; the engine sends them with its next report
         if len(table) and end <= self.wanted - KEPT:  # the engine started anew
             self.rows, self.wanted = StepRows(), 0
         new = table[max(self.wanted - packed.first, 0) :]

@@ -1,10 +1,10 @@
-"""The step-time model of one engine: least squares over its last rows, shrunk towards a prior.
+"""The step-time model of one engine: weighted least squares over its rows, with a prior.
 
     T = c0 + c1 B + c2 K + c3 P + c4 X + m [P > 0]
 
 ``controller.models.step_time`` has the letters and the sums. The prior is the fit of the other
-replicas of the group, or, before there is one, a guess from the SLA. The ridge weighs it as so many
-steps in each feature's own size, so that the result does not depend on units.
+replicas of the group; before there is one, a guess from the SLA. The ridge counts the prior as a
+number of steps, scaled by the size of each feature, so the result does not depend on units.
 """
 
 import math
@@ -22,35 +22,35 @@ from controller.models.step_time import (
     nonnegative,
 )
 
-FORGET = 0.995  # a row: the last 200 count, 10 s at 50 ms
+FORGET = 0.995  # weight of a row over that of the next one: 200 rows, 10 s at 50 ms
 PRIOR_STEPS, GUESS_STEPS = 5.0, 0.02  # weight of the group's model, and of the guess
-TINY = 1e-6  # of a scaled step: a feature that was never seen keeps its prior
-CLIP, CUTS, LEAST_RMSE = 2.5, 3, 0.02  # of residuals of log T: a pause tells nothing of noise
-ROUNDS, SPEED_ROUND = 6, 3  # of the fit; the one after which rows are taken at the usual speed
-SPEED_STEPS, EXCEPT = 7, 1  # the engine's speed is what these have in common, but for one
-FASTEST, SLOWEST = 1 / 3, 3.0  # bounds of that factor
-USUAL, NOISE = 1.2, 1.5  # no change of speed: up to a fifth, or 1.5 RMSE of log T
-# A step that took so many times what the others explain compiled a kernel, or another process was
-# starting. No sum has it, unless more rows are like that than a share, or a few. The first steps
-# of an engine count for nothing, as there are none to compare them with.
+TINY = 1e-6  # ridge of a feature that was never seen: it keeps its prior
+CLIP, CUTS, LEAST_RMSE = 2.5, 3, 0.02  # RMSE of log T: cut residuals, iterations, lower bound
+ROUNDS, SPEED_ROUND = 6, 3  # iterations of the fit; the one that estimates each row's speed
+SPEED_STEPS, EXCEPT = 7, 1  # a phase: these rows in a row, but for one, are slower or faster
+FASTEST, SLOWEST = 1 / 3, 3.0  # bounds of the speed factor
+USUAL, NOISE = 1.2, 1.5  # no phase: a factor of up to 1.2, or 1.5 RMSE of log T
+# In a step that takes five times what the model explains a kernel was compiled, or another process
+# started. Such rows are left out if they are at most 1% of all rows, or three. The first two steps
+# of an engine are always left out, as there are no others to compare them with.
 STRANGE, STRANGE_SHARE, STRANGE_ROWS = 5.0, 0.01, 3
-FAR = 4.0  # times as much, by a model that is a guess
-FOREIGN = math.log(2.0)  # of a row to the fit: an image's encoder ran in it, say
+FAR = 4.0  # factor of STRANGE while the model is a guess
+FOREIGN = math.log(2.0)  # residual of log T without weight: an image's encoder ran, say
 FIRST_STEPS = 2
-EAGER_STEPS = 16  # beyond graphs that are remembered; the lower quartile of them is the launch
-LAUNCHED = 1.15  # times the launch: what took longer was kept by the card
+EAGER_STEPS = 16  # steps beyond CUDA graphs; the lower quartile of them is the launch time
+LAUNCHED = 1.15  # launch times: a longer step was limited by the card
 
 
 def guess(itl_s: float) -> StepModel:
-    """Before the first step: users set an SLA that a model meets with room.
+    """The model before the first step: users set an SLA that their engine meets with headroom.
 
-    Half of it goes for an empty step; 256 decodes or 512 prompt tokens fill the rest.
+    An empty step takes half of the SLA; 256 decodes or 512 prompt tokens fill the rest.
     """
     return StepModel(0.5 * itl_s, itl_s / 512, 0.0, itl_s / 1024, 0.0, 0.05 * itl_s)
 
 
 def scaled(model: StepModel, speed: float) -> StepModel:
-    """The model of an engine whose steps take so many times as long."""
+    """The model of an engine whose steps take ``speed`` times as long."""
     costs = [cost * speed for cost in model.costs]
     return replace(
         StepModel.of(costs, model.sigma_s),
@@ -61,7 +61,7 @@ def scaled(model: StepModel, speed: float) -> StepModel:
 
 
 def predict_s(model: StepModel, table: Floats) -> Floats:
-    """What steps take by a model, shape (n,) of rows (n, 4 or more); without launches."""
+    """Predicted step times, shape (n,), of rows, shape (n, 4 or more); launches not included."""
     c0, c1, c2, c3, c4, mixed_s = model.costs
     prompts = table[:, PREFILL] > 0
     costs = np.array([c1, c2, c3, c4])
@@ -70,7 +70,7 @@ def predict_s(model: StepModel, table: Floats) -> Floats:
 
 
 def alone_s(model: StepModel, table: Floats) -> Floats:
-    """What their decodes alone take by a model, shape (n,)."""
+    """Predicted step times of the decodes alone, shape (n,)."""
     took_s: Floats = model.c0 + model.c1 * table[:, DECODES] + model.c2 * table[:, KV]
     return took_s
 
@@ -78,23 +78,23 @@ def alone_s(model: StepModel, table: Floats) -> Floats:
 class Fit:
     """A step-time model with what it was made of.
 
-    A phase in which all of a step takes longer (another tenant, a lower clock) says nothing of what
-    a decode or a prompt token costs beside another. So a row counts less the further it is from the
-    fit, and not at all beyond twice or half of it. Once the fit stands, the rows of a phase are
-    taken at the usual speed: their factor is what six of seven rows in a row have in common. The
-    engine finds that factor by itself (``SpeedFactor``).
+    A row has less weight the further it is from the fit, and none if it took more than twice or
+    less than half of what the fit predicts. A phase in which whole steps take longer (another
+    tenant, a lower clock) tells nothing of the ratio of the costs. After some iterations the rows
+    of a phase are therefore divided by its speed factor, the factor that six of seven rows in a row
+    have in common. The engine finds the factor of now by itself (``SpeedFactor``).
 
     Args:
-        rows: as they are; the first steps of an engine count for nothing.
-        prior: the model of the group or a guess, weighed as ``prior_steps`` steps.
-        graph: tokens of the largest step that CUDA graphs were captured for; 0: of none.
+        rows: as measured; the first two steps of an engine are left out.
+        prior: the model of the group or a guess, which counts as ``prior_steps`` steps.
+        graph: tokens of the largest captured CUDA graph; 0: none.
 
     Attributes:
         model: the fit, at the usual speed.
-        usual: a factor closer to 1 than this, or its inverse, is noise.
-        stats: sums of the rows, for the group.
-        counted: which rows any sum may have, shape (n,).
-        speeds: of each row, shape (n,).
+        usual: a speed factor between its inverse and this is noise.
+        stats: sums of the rows, for the model of the group.
+        counted: which rows are in any sum, shape (n,).
+        speeds: the speed factor of each row, shape (n,).
     """
 
     def __init__(self, rows: StepRows, prior: StepModel, prior_steps: float, graph: int) -> None:
@@ -108,7 +108,7 @@ class Fit:
         if graph:
             eager_s, launched = _launches(table, graph, prior)
         self.counted: Bools = (rows.numbers >= FIRST_STEPS) & (took_s > 0) & np.isfinite(took_s)
-        # One that takes far longer than the prior's shape explains would bend the first fit.
+        # A step that takes far longer than the prior explains would spoil the first iteration.
         ratio = took_s / np.maximum(predict_s(prior, table), 1e-9)
         self.counted &= ~_few(ratio > FAR * STRANGE * np.median(ratio) if len(table) else launched)
         known = self.counted & ~launched
@@ -147,13 +147,13 @@ class Fit:
 
 
 def _few(strange: Bools) -> Bools:
-    """The same, or none of them if they are too many to be strange."""
+    """The rows of the mask; none of them if they are too many to be outliers."""
     few = strange.sum() <= max(STRANGE_SHARE * len(strange), STRANGE_ROWS)
     return strange if few else np.zeros_like(strange)
 
 
 def _speeds(ratio: Floats, usual: float) -> Floats:
-    """The speed factor of each row, by the log ratios of it and its neighbours; 1 if usual."""
+    """The speed factor of each row, by the log ratios of it and its neighbours; 1 if noise."""
     padded = np.pad(ratio, SPEED_STEPS // 2, mode="edge")
     near = np.sort(np.lib.stride_tricks.sliding_window_view(padded, SPEED_STEPS), axis=1)
     common = np.maximum(near[:, EXCEPT], 0.0) + np.minimum(near[:, -1 - EXCEPT], 0.0)
@@ -168,12 +168,12 @@ def _features(table: Floats) -> Floats:
 
 
 def _deviation(off: Floats) -> float:
-    """The standard deviation of what is off by so much, by its median."""
+    """The standard deviation of absolute residuals, estimated by their median."""
     return 1.4826 * float(np.median(off)) if len(off) else 0.0
 
 
 def _rmse(residual: Floats) -> float:
-    """Root mean square with what is beyond ``CLIP`` times it cut, found by iteration."""
+    """Root mean square; residuals are cut at ``CLIP`` times it, by iteration."""
     rmse = _deviation(np.abs(residual))
     for _ in range(CUTS if len(residual) else 0):
         most = CLIP * max(rmse, LEAST_RMSE)
@@ -182,7 +182,7 @@ def _rmse(residual: Floats) -> float:
 
 
 def _launches(table: Floats, graph: int, prior: StepModel) -> tuple[float, Bools]:
-    """What a step beyond the CUDA graphs takes at least, and which rows waited for that."""
+    """The launch time of steps beyond the CUDA graphs, and which rows it determined."""
     beyond = (table[:, PREFILL] > 0) & (table[:, DECODES] + table[:, PREFILL] > graph)
     newest = table[beyond, TOOK_S][-EAGER_STEPS:]
     if not len(newest):
@@ -194,9 +194,9 @@ def _launches(table: Floats, graph: int, prior: StepModel) -> tuple[float, Bools
 
 
 def _solved(a: Floats, b: Floats, n: float, prior: StepModel, prior_steps: float) -> Floats:
-    """Costs with the prior weighed as so many steps; shape (FEATURES,), none negative.
+    """Costs, shape (FEATURES,), none negative, with a prior that counts as ``prior_steps`` steps.
 
-    c4 <= c3 / 1000 as in ``step_time``: the fifth unknown goes with P / 1000 + X / 10^6.
+    c4 <= c3 / 1000, as in ``step_time``: the fifth unknown belongs to P / 1000 + X / 10^6.
     """
     sizes = np.diag(a).copy()
     sizes[4] += sizes[3] - 2 * a[4, 3]  # of X alone

@@ -1,23 +1,23 @@
 """The step-time target: how long a step with prompt tokens may take, late tokens against TTFT.
 
-D is the ITL target and a the share of tokens that may be late. A step that takes s by the
-model and took T is late if it is planned longer than
+D is the ITL target, a the share of tokens that may be late. The model predicts that a step takes s;
+it took T. The step would have been in time if it had been planned to take at most
 
-    theta = D - (T - s) if s <= D < T,    D s / T else:
+    theta = D - (T - s) if s <= D < T,    D s / T otherwise.
 
-what made it late would be added to a shorter one as well, as a pause is; else what it was longer by
-is taken to grow with its length. p(s) = Pr(theta < s) over the last rows with prompts is the share
-that is late if all are planned to take s; their decodes alone take s0 and are late with p0 = p(s0),
-which no chunk causes. l0 is the share of all tokens that their steps' own decodes made late, u(s)
-the share of tokens in steps with prompts. The target is the s with the least
+In the first case T - s is a pause, which a shorter step would have had as well; in the second the
+excess grows with the length of the step. If all steps with prompts are planned to take s, the share
+p(s) = Pr(theta < s) of them is late. Their decodes alone take s0; the share p0 = p(s0) is late
+without any chunk. l0 is the share of all tokens that is late because of the decodes of their step,
+u(s) the share of tokens in steps with prompts. The target is the s with the least
 
-    J(s) = max((l0 + u(s) (p(s) - p0)) / a', 1) W(s),    a' = ``AIM`` a,
+    J(s) = max((l0 + u(s) (p(s) - p0)) / a', 1) W(s),    a' = ``AIM`` a.
 
-and ``BEYOND`` times that if more than a' are late: a target that keeps the SLA, and serves what
-comes, is left only for one that is worth as much. W is the mean TTFT (``chunked_prefill`` has u and
-W). A queue that grows without end makes any W large: prompts are counted on to be served up to
-``MOST_LOAD`` of what the engine carries inside D by the model's mean over five minutes, or of
-``LEAST_SERVED`` of what steps of ten D carry if that is more.
+W is the mean TTFT (``chunked_prefill`` has u and W). If some target keeps the SLA and serves what
+comes, J of every target that does not keep it counts ``BEYOND`` times. W of an overloaded engine is
+large for any s, so the prompts served are bounded: by ``MOST_LOAD`` of what the engine carries
+inside D (by the model's mean over five minutes), or by that share of ``LEAST_SERVED`` of what steps
+of ten D carry, if that is more.
 """
 
 import math
@@ -33,18 +33,18 @@ from controller.models.step_time import StepModel
 
 TINY_S = 1e-9
 AIM = 0.85  # of the share of tokens that may be late
-BEYOND = 4.0  # in J, of a target by which more than that are late
-SERVED = 0.9  # of the time that prompts take; beyond it the queue of such a target would grow
-# Before steps have run T / s is taken to spread by 5%, as if so many steps had shown it.
+BEYOND = 4.0  # factor of J if more tokens than that are late
+SERVED = 0.9  # utilization by prompts; if it is higher, the queue of such a target may grow
+# Before any step has run: T / s has a standard deviation of 5%, counted as 40 steps.
 FIRST_SPREAD, FIRST_STEPS = 0.05, 40
 MOST_LOAD = 0.75
-LEAST_SERVED = 0.15  # of what steps of ten D carry: if D leaves less, it buys too little
-KNOWN_STEPS = 200  # while fewer were seen the model is a guess, and D is kept
+LEAST_SERVED = 0.15  # share of what steps of ten D carry; a D that leaves less costs too much
+KNOWN_STEPS = 200  # with fewer rows the model is a guess, and no target is beyond D
 # Candidates: these quantiles of theta, multiples of D, and steps that take a whole prompt.
 QUANTILES = np.array(
     [0, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5]
 )
-SHORTEST = 0.1  # in D: a pause beyond D is later than any step
+SHORTEST = 0.1  # in D: no step is short enough to hide a pause longer than D
 LONGER = np.array([1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0])
 
 _NORMAL = NormalDist(1.0, FIRST_SPREAD)
@@ -56,10 +56,10 @@ class Targets:
     """Seconds that a step with prompt tokens may take.
 
     Args:
-        now_s: for the prompts that come.
-        full_s: if as many come as are counted on to be served.
-        served_per_s: prompt tokens/s that are counted on.
-        inside_s: of which as many steps are late as may be; D at most.
+        now_s: for the prompts that come now.
+        full_s: for the most prompts that are served.
+        served_per_s: these, prompt tokens/s.
+        inside_s: the longest by which no more steps are late than allowed; D at most.
     """
 
     now_s: float
@@ -78,7 +78,7 @@ def theta_s(expected_s: Floats, took_s: Floats, itl_s: float) -> Floats:
 
 
 def in_time_s(expected_s: Floats, took_s: Floats, itl_s: float) -> Floats:
-    """theta of the last rows with prompts, ascending; if they are few, with the guess."""
+    """theta of the last rows with prompts, ascending; filled up with the guess to 40 rows."""
     known = theta_s(expected_s, took_s, itl_s)
     missing = max(FIRST_STEPS - len(known), 0)
     return np.sort(np.concatenate([known, itl_s / _FIRST[:missing]]))
@@ -91,7 +91,7 @@ class TargetSearch:
         model, mean: the step-time model of now, and its mean over five minutes.
         demand: prompts and decodes of the last minute.
         kv_per_decode: KV tokens of a decode, on average.
-        least_s: no shorter target is looked for, unless it is beyond D.
+        least_s: the shortest target considered; D if this is beyond D.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class TargetSearch:
             served_per_s = max(inside_per_s, LEAST_SERVED * longest_per_s)
         served_per_s *= MOST_LOAD
         come_per_s = self._demand.prefill_per_s
-        # Capacity is told for what keeps the SLA, whatever comes: SERVED is not asked for it.
+        # full_s gives the capacity inside the SLA, so its BEYOND does not depend on what comes.
         least = [
             self._least(in_time, late_anyway, itl_s, allowed, served, come, known, bound)
             for served, come, bound in (
@@ -148,7 +148,12 @@ class TargetSearch:
         known: bool,
         bound: float,
     ) -> float:
-        """The s of the least J if so many prompt tokens/s are served, and so many come."""
+        """The s with the least J.
+
+        Args:
+            served_per_s, come_per_s: prompt tokens/s that are served, and that come.
+            bound: the highest utilization at which a target counts as serving what comes.
+        """
         n = len(in_time)
         prompts = self._work.prompts(served_per_s)
         alone = np.searchsorted(in_time, prompts.decodes_s) / n

@@ -1,21 +1,19 @@
 """The margin: the share of KV memory that is kept free, moved by the preemptions that happen.
 
-With an upper bound epsilon on the share of requests that are preempted, the margin moves up by
-``STEP`` for the preemptions of a period, which count twice at most, and down by epsilon ``STEP``
-for each request that finished: in the long run that share of them is preempted. Below 0 more is
-started than the forecast says memory holds: equal answers that started together would else end
-together for ever, and fill half of it. If the bound comes from an SLA on gaps between tokens, a
-long answer counts as several requests (``worth_of``): a preemption makes one gap late, and it has
-many.
+epsilon is the share of requests that may be preempted. Each preemption moves the margin up by
+``STEP`` (at most two of one period count), each finished request moves it down by epsilon ``STEP``.
+In the long run the share epsilon is preempted. A margin below 0 starts more requests than memory
+holds by the forecast: without it, equal answers that started together would always end together and
+fill half of memory. If the bound comes from an SLA on gaps between tokens, a long answer counts as
+several requests (``worth_of``), because a preemption makes one of its many gaps late.
 """
 
 START, STEP, RANGE = 0.05, 0.01, (-0.5, 0.3)
-# If requests have priorities it begins with more and moves faster: who fills memory lets those
-# that matter wait.
+# With priorities the margin starts higher and moves faster: if memory is full, requests of high
+# priority wait.
 PRIORITY_START, PRIORITY_STEP, PRIORITY_SHARE = 0.1, 0.02, 0.005
-# Of the gaps that an SLA lets be late a tenth may be for preemptions, the others for long steps.
-TOKENS_EACH = 10
-MOST_CAUSES = 2  # of the preemptions of one period: many at once have one cause
+TOKENS_EACH = 10  # preemptions may cause a tenth of the late gaps, long steps the others
+MOST_CAUSES = 2  # preemptions of one period that count: many at once have one cause
 
 
 class MemoryMargin:
@@ -48,7 +46,7 @@ class MemoryMargin:
 
 
 def worth_of(output_tokens: int) -> float:
-    """As how many requests an answer counts if the bound is a share of gaps.
+    """The number of requests that an answer counts as if the bound is a share of gaps.
 
     With epsilon = 1 - p, preemptions make at most epsilon / ``TOKENS_EACH`` of all gaps late. Of
     answers under ``TOKENS_EACH`` tokens, at most a share epsilon is preempted.

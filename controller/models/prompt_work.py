@@ -10,7 +10,7 @@ from controller.models.demand import Demand
 from controller.models.step_time import StepModel
 
 WHOLE = np.array([0.5, 0.9, 1.0])  # quantiles of prompt lengths
-WHOLE_ROOM = 1.2  # batch size over the mean, beside which a whole prompt is planned
+WHOLE_ROOM = 1.2  # batch size over the mean, with which a whole prompt is planned
 BIN_RATIO = 1.1  # prompts of lengths this close to each other are taken together
 LEAST_LEFT = 0.02  # of an engine's time, for the fixed part of steps
 

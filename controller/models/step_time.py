@@ -99,7 +99,7 @@ class StepModel:
         return self.c0 + self.c1
 
     def feasible(self, itl_s: float) -> bool:
-        """Whether D leaves more than a tenth beside the step of one decode."""
+        """Whether D leaves more than a tenth after the step of one decode."""
         return itl_s >= IN_REACH * self.one_decode_s
 
     def predict_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:

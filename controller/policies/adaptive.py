@@ -1,7 +1,7 @@
 """``adaptive``: as many requests and prompt tokens as the SLA and KV memory hold (docs/control.md).
 
-Each report brings the replica's newest rows. From these follow the step-time model, the share of
-tokens that is late, the demand, and from them the step-time target and the cap.
+Each report brings the replica's newest rows. They give the step-time model, the late share and the
+demand; from these follow the step-time target and the cap.
 """
 
 import math
@@ -23,10 +23,10 @@ from controller.models.survival import ENDS_KEPT, Exposure, Survival
 from controller.policies.base import Decision, Memory, Seen
 from controller.records import ClassTarget, Reason, Reserve
 
-LONG_MEMORY_S = 300.0  # of the model's mean, by which requests may start as well
+LONG_MEMORY_S = 300.0  # of the mean model; a request starts if this or the current one permits it
 PHASE_ROWS = 100
-NEWEST_ROWS = 64  # whose decodes say which promises hold now
-# Without an SLA: preempted requests for each answer that a preemption costs.
+NEWEST_ROWS = 64  # their decodes tell which promises hold now
+# Without an SLA: preempted requests for each answer's worth of work, and the greatest share.
 PAYS, MOST_PREEMPTED = 0.05, 0.9
 
 
@@ -37,11 +37,10 @@ class _Remembered:
     Args:
         row: the number of the last row that is counted below.
         seconds, prefill, decodes: sums over the rows of the last minute, faded.
-        late: of each promise, decodes of the last minute, and those that their steps' decodes alone
-            made late; faded sums.
-        costs, costs_weight: the model's mean over five minutes, faded sums.
-        finished, preemptions: of the last report; None: what was before was not of this law's
-            making.
+        late: of each promise, decodes of the last minute, and those late because of the decodes of
+            their step alone; decaying sums.
+        costs, costs_weight: the model's mean over five minutes, decaying sums.
+        finished, preemptions: of the last report; None: another policy caused what was before.
         generation: of the configuration of the last report.
         margin: the share of KV memory that is kept free.
     """
@@ -92,7 +91,7 @@ class _Law:
         self._kept, self._seen = kept, seen
         self._config, self._report = seen.config, seen.report
         self._model = seen.fit.model
-        # Limits come half a second later: a phase counts once most of the newest rows are in it.
+        # Limits arrive half a second late, so a phase counts once it has most of the newest rows.
         speeds = seen.fit.speeds[-PHASE_ROWS:]
         self._now = scaled(self._model, float(np.median(speeds)) if len(speeds) else 1.0)
         self._rows = seen.rows.where(seen.fit.counted)
@@ -118,7 +117,7 @@ class _Law:
         here = self._decoding()
         decision = self._capped({one: targets[one] for one in here})
         if targets:
-            # The SLA's own, or that of the class that is nearest to it: capacity is told for it.
+            # Capacity is published for the SLA, or for the class that is nearest to it.
             sla_s = self._config.sla.itl_s or 0.0
             main = min(targets, key=lambda one: abs(one.itl_s - sla_s))
             tail_frac = max(main.itl_s / targets[main].full_s - 1, 0.0)
@@ -210,13 +209,13 @@ class _Law:
     def _targets(self, demand: Demand) -> dict[_Promise, Targets]:
         if not self._promises:
             return {}
-        # What the first steps took tells more of the model than of the engine.
+        # theta of the first steps shows the error of a young model, not the engine's.
         rows = self._rows.after(MIN_STEPS)
         table = rows.table
         mixed = rows.where((table[:, PREFILL] > 0) & (table[:, DECODES] > 0))
         expected_s = predict_s(self._model, mixed.table) * self._speeds_of(mixed)
         took_s = mixed.table[:, TOOK_S]
-        # Below what decodes alone took at most, prompts would wait for the batch to shrink.
+        # With a target below the longest step of decodes alone, prompts would have to wait.
         least_s = self._model.mixed_s + float(alone_s(self._now, table[-KEPT:]).max(initial=0.0))
         search = TargetSearch(self._now, self._mean, demand, self._kv_per_decode(), least_s)
         known = self._kept.row >= KNOWN_STEPS
@@ -250,11 +249,11 @@ class _Law:
         running, newcomer = forecast.of(table), forecast.of(one_more)
         most = max(b_max - report.running, 0)
         by: dict[Reason, float] = {"bound": float(most)}
-        # By the model of now or by its mean: in an engine slower for seconds requests start.
+        # Either the current or the mean model permits a start: an engine may be slow for seconds.
         models = self._now, self._mean
         for one, found in targets.items():
-            # A batch that hardly changes tells little of c0. Requests start in spite of an SLA out
-            # of reach only if both models have it so.
+            # A batch that hardly changes tells little of c0, so an SLA is out of reach, and
+            # requests start in spite of it, only if both models say so.
             reach = [model for model in models if not out_of_reach(model, one.itl_s)] or models
             limit_s = min(found.now_s, one.itl_s)
             room = max(
@@ -280,7 +279,7 @@ class _Law:
         return Decision(cap, reason, reserve=kept_free)
 
     def _outputs(self) -> Exposure:
-        """How long the replica's requests ran; while few have ended, the group's as well."""
+        """Output lengths of the replica's requests; while few have ended, the group's as well."""
         own, group = self._report.exposure, self._seen.pool.outputs
         missing = ENDS_KEPT - float(own.ended.sum())
         ends = float(group.ended.sum())
@@ -289,7 +288,7 @@ class _Law:
         return own.plus(group, missing / max(ends, missing))
 
     def _newcomer(self) -> Floats:
-        """One request that may come: the mean of those that wait, or of those that came."""
+        """One request that may come: the mean of the queue; if it is empty, of what came before."""
         queue = self._report.queue_table
         if len(queue):
             one = queue.copy()
@@ -307,8 +306,8 @@ class _Law:
     def _paying_share(self) -> float:
         """The share of requests that may be preempted, without an SLA.
 
-        An answer is worth as many steps of a slot as it has tokens. What it holds is computed again
-        in (c3 + c4 c / 2) c seconds, and such a step is worth c0 / B.
+        An answer is worth as many steps of a slot as it has tokens. To compute the c tokens that it
+        holds again takes (c3 + c4 c / 2) c seconds, and a slot's step is worth c0 / B.
         """
         lengths, model = self._seen.pool.lengths, self._model
         held = lengths.mean_held
@@ -317,7 +316,7 @@ class _Law:
         return min(PAYS * lengths.mean_output / max(steps, 1.0), MOST_PREEMPTED)
 
     def _margin(self) -> float:
-        """The share of KV memory kept free, moved by what was preempted and what ended since."""
+        """The share of KV memory kept free, updated by what happened since the last report."""
         kept, report, config = self._kept, self._report, self._config
         allowed, by_priority = config.preempted_at_most, report.engine.by_priority
         if allowed is None:

@@ -19,7 +19,7 @@ from replicas.admission.asked import Asked
 from replicas.admission.drain import ArrivalRate
 from replicas.admission.waiting import BACK, Entry, Waiting, level_of
 
-QUEUE_PER_SLOT = 2  # requests that may wait for each that may run, where nothing else is said
+QUEUE_PER_SLOT = 2  # requests that may wait for each that may run, if nothing else is said
 # Who waits behind others is let in only if it is in time even when those above come three times as
 # often: demand rises within a wait, and a low class that waits then is served last.
 SURGE = 3.0
@@ -214,7 +214,7 @@ class Admission:
         per_s = self.waiting.per_s(now_s)
         if per_s and reason != "engine_failed":
             # Those of its priority and above that were refused before come first: told one after
-            # the other, they come back no faster than the replica can take them beside new ones.
+            # the other, they come back no faster than the replica can take them with new ones.
             told = {p: until_s for p, until_s in self._comeback_s.items() if until_s > now_s}
             first_s = max((s for p, s in told.items() if p <= level), default=now_s)
             retry_s = max(retry_s, first_s - now_s)

@@ -67,7 +67,7 @@ class Answer:
     """An HTTP answer that ends a request before its first byte.
 
     Args:
-        more: headers beside those that follow from the rest.
+        more: headers on top of those that follow from the rest.
     """
 
     status: int
@@ -136,7 +136,7 @@ def refusal(reason: Reason, name: str, detail: str, retry_s: float | None, jitte
     Args:
         name: its class.
         detail: numbers behind the reason; may be empty.
-        retry_s: when to come again; None: nobody knows, soon.
+        retry_s: when to come again; None: unknown, soon.
         jitter: a draw from 0 to 1, so that those refused together do not come back together.
     """
     wait_s = max(retry_s or 0.0, LEAST_RETRY_S) * (1 + JITTER * jitter)

@@ -24,7 +24,7 @@ class Body:
     """A request's body, read and parsed once for the door and for admission.
 
     Args:
-        fields: of the JSON object; empty where it is none, which the app refuses.
+        fields: of the JSON object; empty if it is none, which the app refuses.
     """
 
     fields: Mapping[str, Any]

@@ -22,7 +22,7 @@ class DrainRate:
         self._busy_s = self._starts = self._tokens = 0.0
 
     def pass_time(self, now_s: float, *, waiting: bool) -> None:
-        """Time has passed, in which somebody waited or nobody did."""
+        """Time has passed, in which some request waited or none did."""
         passed_s = max(now_s - self._now_s, 0.0)
         self._now_s = max(now_s, self._now_s)
         if waiting and passed_s:
@@ -38,12 +38,12 @@ class DrainRate:
 
     @property
     def requests_per_s(self) -> float | None:
-        """None where too few started to say."""
+        """None if too few started to say."""
         return self._starts / self._busy_s if self._known else None
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Prompt tokens per second; None where too few started to say."""
+        """Prompt tokens per second; None if too few started to say."""
         return self._tokens / self._busy_s if self._known else None
 
     @property
@@ -77,11 +77,11 @@ class EngineView:
     """What the last report says of the engine, as far as waiting depends on it.
 
     Args:
-        free_slots: requests that may start beside those that run; negative: so many wait for one.
+        free_slots: requests that may start next to those that run; negative: so many wait for one.
         full: whether every slot is taken: then one more starts when one ends.
-        requests_per_s: what the replica carries inside the SLA; None where unknown.
-        prompt_tokens_per_s: how fast prompts are computed beside the decodes that run; None
-            where no step model is known.
+        requests_per_s: what the replica carries inside the SLA; None if unknown.
+        prompt_tokens_per_s: how fast prompts are computed with the decodes that run; None
+            if no step model is known.
         step_s: of one step like those of late; 0 where unknown.
         computed_frac: share of the prompts' tokens that the prefix cache did not hold lately.
     """
@@ -105,7 +105,7 @@ def engine_view(report: EngineReport, sla: Sla) -> EngineView:
 
 
 def prompt_rate(report: EngineReport, sla: Sla) -> tuple[float | None, float]:
-    """Prompt tokens per second beside the decodes that run, and such a step's seconds.
+    """Prompt tokens per second with the decodes that run, and such a step's seconds.
 
     A step takes as many prompt tokens as its budget and, under ``sla.itl_ms``, its time leave:
     (D - c0 - c1 B - c2 K) / c3 of them, in D seconds.
@@ -119,7 +119,7 @@ def prompt_rate(report: EngineReport, sla: Sla) -> tuple[float | None, float]:
     chunk = float(most)
     if sla.itl_s is not None and model.c3 > 0 and report.enforced:
         chunk = min(max((sla.itl_s - alone_s) / model.c3, 0.0), chunk)
-    if chunk < 1:  # no room beside the decodes: as slow as it was measured, if it was
+    if chunk < 1:  # no headroom with these decodes: as slow as it was measured, if it was
         return None, alone_s
     took_s = alone_s + model.c3 * chunk
     return chunk / took_s, took_s

@@ -16,7 +16,7 @@ class Entry:
     """One request that was let in.
 
     Args:
-        predicted_s: how long it was to wait from ``let_in_s`` on; None where nobody could say.
+        predicted_s: predicted wait from ``let_in_s`` on; None if unknown.
         due_s: when its first token is late, on the replica's clock.
         queued: no slot was free for it.
     """
@@ -154,7 +154,7 @@ class Waiting:
             surge: those above come so many times as often as of late; from 1.
 
         Returns:
-            None where neither a measurement nor a step model says anything.
+            None if neither a measurement nor a step model says anything.
         """
         self._pass_time(now_s)
         ahead = [rank for p, rank in self._ranks.items() if p <= priority]
@@ -179,7 +179,7 @@ class Waiting:
         return max(turn_s, prompt_s / (left_frac if turn_s else 1.0)) + self.engine.step_s
 
     def per_s(self, now_s: float) -> float | None:
-        """Requests that start a second, as measured or as the report says; None where unknown."""
+        """Requests that start a second, as measured or as the report says; None if unknown."""
         starts_per_s = self.turns.requests_per_s
         if starts_per_s is None or not self.engine.full:
             return starts_per_s or self.engine.requests_per_s
@@ -189,7 +189,7 @@ class Waiting:
         return min(starts_per_s, self.engine.requests_per_s or starts_per_s)
 
     def turns_unknown(self, priority: int, now_s: float) -> bool:
-        """Whether nobody can say how soon one more gets a slot, and enough wait to learn it."""
+        """Whether it is unknown how soon one more gets a slot, and enough wait to learn it."""
         ahead = min(self.requests_before(priority), -self._free_slots())
         return ahead >= LEAST_STARTS and not self.per_s(now_s)
 

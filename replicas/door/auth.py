@@ -67,7 +67,7 @@ class Door:
         """Let an ASGI request or websocket in; its headers are then those that the app may see.
 
         Returns:
-            Its key, for ``leave``; None where none was asked for.
+            Its key, for ``leave``; None if none was asked for.
 
         Raises:
             RefusedError: it may not come in; ``answer`` says why.

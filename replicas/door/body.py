@@ -64,7 +64,7 @@ async def _whole(receive: Receive, length: int, most_bytes: int) -> tuple[bytes,
 
 
 async def _discard(receive: Receive, size: int, length: int) -> None:
-    """Read what is left of a body, where that is not too much."""
+    """Read what is left of a body, if that is not too much."""
     if length > MOST_DISCARDED_BYTES:
         return
     try:

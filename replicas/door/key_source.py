@@ -23,7 +23,7 @@ class KeySource:
     """The keys of one door.
 
     Raises:
-        ConfigError: there are none that can be read: nobody could come in.
+        ConfigError: there are none that can be read: no client could come in.
     """
 
     def __init__(self, config: KeysFrom, clock: Callable[[], float] = time.monotonic) -> None:

@@ -26,7 +26,7 @@ ALLOWED = (
     f" or a line for each key: {LINE}"
 )
 NO_LINE = ("{", "[", '"', "'", "---", "keys:", "- ")  # what YAML and JSON begin with
-MOST_LINES = 3  # that are named one by one where none of a file is a key
+MOST_LINES = 3  # that are named one by one if none of a file is a key
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What one request may ask for: of its fields, those that multiply what it costs, and numbers and
 text that cannot be sent to the engine. Pure.
 
-vLLM's own bounds hold beside these: the model's length, ``max_logprobs``.
+vLLM's own bounds hold as well: the model's length, ``max_logprobs``.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ BOUNDED = {
 PROMPTS = tuple(name for name, key in BOUNDED.items() if key == "max_prompts")
 A_CONVERSATION = ("/v1/responses", "input")  # one prompt, however many items it has
 # By which field a request says how many tokens it wants, where vLLM would otherwise go on to the
-# model's length; the first is written where none is there.
+# model's length; the first is written if none is there.
 UNBOUNDED = {
     "/v1/chat/completions": ("max_completion_tokens", "max_tokens"),
     "/v1/responses": ("max_output_tokens",),
@@ -171,7 +171,7 @@ def _prompts(value: Any) -> int:
 
 
 def bounded(path: str, fields: Mapping[str, Any], limits: Limits) -> bytes | None:
-    """The body with the limit on tokens written into it; None where it says how many it wants.
+    """The body with the limit on tokens written into it; None if it says how many it wants.
 
     Args:
         path: without the application's prefix.

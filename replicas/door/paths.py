@@ -69,7 +69,7 @@ class Paths:
     """The paths that are served.
 
     Args:
-        extra: entries of ``extra_paths``, beside those that always are.
+        extra: entries of ``extra_paths``, on top of those that always are.
     """
 
     def __init__(self, extra: Iterable[str] = ()) -> None:
@@ -83,7 +83,7 @@ class Paths:
             held[place] = held.get(place, NONE) | ({method} if method else set(METHODS))
 
     def methods(self, path: str) -> frozenset[str]:
-        """Those by which a path is served; none where it is not.
+        """Those by which a path is served; none if it is not.
 
         Args:
             path: as the app's own router sees it: decoded, and without the application's prefix.
@@ -101,7 +101,7 @@ _CLOSED = {entry.rpartition(" ")[2]: entry for entry in OPENED_BY_NAME}
 
 
 def opener(path: str) -> str | None:
-    """The entry of ``extra_paths`` that opens a path which vLLM serves; None where none is known.
+    """The entry of ``extra_paths`` that opens a path which vLLM serves; None if none is known.
 
     Args:
         path: see ``Paths.methods``.

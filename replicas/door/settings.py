@@ -31,7 +31,7 @@ class KeysFrom(Block):
 
 
 class Limits(Block):
-    """What one request may ask for; vLLM's own bounds hold beside these."""
+    """What one request may ask for; vLLM's own bounds hold as well."""
 
     max_body_mb: float = Field(
         8.0,
@@ -69,8 +69,8 @@ class Security(Block):
     )
     extra_paths: list[str] = Field(
         [],
-        description="paths that are served beside those that always are: '/tokenize', with a"
-        " method 'POST /tokenize', all below one '/v1/audio/*'",
+        description="paths that are opened in addition: '/tokenize', with a method 'POST"
+        " /tokenize', all below one '/v1/audio/*'",
     )
 
     cors_origins: list[str] = Field(

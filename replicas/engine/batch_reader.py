@@ -96,7 +96,7 @@ class BatchReader:
             here += [known[one] for one in self._loading_ids if one in known]
         held, age, left = _columns(here)
         generated = age[: len(running)]
-        if self.prefixes.enabled:  # a prefix that several share counts once, beside them
+        if self.prefixes.enabled:  # a prefix that several share counts once, apart from them
             held -= np.array(self.prefixes.shared(here), dtype=np.int64)
         batch = grouped(held + self._block_size, age, left)
         first = list(islice(self._may_start(), QUEUED))

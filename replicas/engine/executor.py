@@ -1,4 +1,4 @@
-"""Where a replica's model runs: in EngineCore's own process, or in worker processes beside it."""
+"""Where a replica's model runs: in EngineCore's own process, or in worker processes."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

@@ -231,7 +231,7 @@ class Governor:
         self.wrote(self.engine.kv_tokens)
 
     def wrote(self, tokens: int) -> None:
-        """Count tokens written to KV memory beside what ``after_step`` sees of a step."""
+        """Count tokens written to KV memory that ``after_step`` does not see."""
         self._written += tokens
 
     def after_step(self, sample: StepSample, prefills: int, late: int | None = None) -> None:

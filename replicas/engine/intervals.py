@@ -64,7 +64,7 @@ class Intervals:
     A prompt's launch delays the previous output, so of two steps in a row the one with more prompt
     tokens has the longer interval. In a row of steps beyond the CUDA graphs each has the interval
     of the step before, the first one the last, if the last step has more prompt tokens than the
-    first and the shorter interval. What clients saw is told beside it (``StepSample.seen_s``).
+    first and the shorter interval. What clients saw is ``StepSample.seen_s``.
 
     Args:
         graph_tokens: of the largest step that CUDA graphs were captured for; 0: of none.

@@ -13,7 +13,7 @@ from controller.models.step_time import StepModel
 from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
 
 MOST_SKIPS = 20  # steps until a skipped decode has its turn: no longer than a stall
-PROMPTS_SHARE = 0.5  # of what a step has beside c0, for the prompts of those that skipping is for
+PROMPTS_SHARE = 0.5  # of what a step has after c0, for the prompts of those that skipping is for
 STARVED_STEPS = 100  # one late step in so many is what a percentile of 99 allows
 # More requests wait than the law counted on if it is more than twice as many, and more than a few.
 FULL, FEW_WAITING = 2, 16
@@ -147,7 +147,7 @@ class Limiter:
         """Decodes promised no time between tokens that a step skips, and what it then may take.
 
         A step skips as many as would make the others late. If a prompt with a promise is in
-        prefill, or a waiting one outranks, half of the step beside c0 is kept for prompts. The law
+        prefill, or a waiting one outranks, half of the step after c0 is kept for prompts. The law
         does not count on skipping: its target is beyond D if all decodes together are late, so it
         does not hold if half of them have no promise. None is skipped if the others alone are late,
         or if that could preempt some of them: vLLM preempts among those that it sees.
@@ -222,7 +222,7 @@ class Limiter:
         *,
         sized: bool,
     ) -> tuple[int, Reason | None]:
-        """How many may start beside those that run, and what keeps the next one waiting.
+        """How many may start next to those that run, and what keeps the next one waiting.
 
         Those whose prompt begins in the chunk that half-computed ones leave start. Beside long
         prompts all up to the last short one start that begins if the long ones have their share.

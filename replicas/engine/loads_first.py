@@ -1,7 +1,7 @@
 """Requests whose prompts another engine has computed come before those that compute theirs here.
 
 They need no chunk of a step, and their KV is held elsewhere until it is read. In vLLM's queue they
-would stand behind prompts that take many steps. So they go beside the skipped requests, which vLLM
+would stand behind prompts that take many steps. So they join the skipped requests, which vLLM
 takes first (first come, first served; by priority, that decides).
 """
 

@@ -20,7 +20,7 @@ def skipped_queue(scheduler: Any) -> Any:
 
 
 def second_queue(scheduler: Any) -> Any:
-    """The queue beside ``waiting``; () if a version has neither."""
+    """The queue other than ``waiting``; () if a version has neither."""
     skipped = skipped_queue(scheduler)
     return getattr(scheduler, HOLDING, ()) if skipped is None else skipped
 

@@ -59,7 +59,7 @@ class TableCost:
     Between two measured counts the time is interpolated, beyond the last it goes on as between the
     last two. Padding to CUDA-graph sizes is not added: vLLM captures every 8 or 16 tokens, the
     tables are measured every 32 and more, so it would move a step by a percent, by a staircase
-    that nobody measured; the steps of the kernels themselves are in the tables.
+    that were not measured; the steps of the kernels themselves are in the tables.
 
     Args:
         tokens: measured token counts, ascending.
@@ -87,7 +87,7 @@ class TableCost:
 class Launch:
     """How long the CPU is busy with launching a step with prompt tokens, seconds.
 
-    Where steps are scheduled ahead, the output of the step before is taken only after that.
+    If steps are scheduled ahead, the output of the step before is taken only after that.
 
     Args:
         graph_s, eager_s: of a step of at most ``graph_tokens`` tokens, and of a larger one.

@@ -86,7 +86,7 @@ class RecordedEntry(Block):
         return self.max_num_seqs, self.max_num_batched_tokens
 
     def fitted(self) -> tuple[LinearCost, Recording]:
-        """The line through the recorded steps, and the run beside what it predicts."""
+        """The line through the recorded steps, and the run against what it predicts."""
         features, measured_s = self.steps.features(), self.steps.measured_s()
         coefficients = fit_line(features, measured_s)
         cost = LinearCost(*coefficients[[0, 2, 3, 4, 5, 1]].tolist())

@@ -29,7 +29,7 @@ def guard_app(
     """Put them before an app that vLLM has built, the innermost first.
 
     Args:
-        gate: None: nobody is refused.
+        gate: None: no request is refused.
         tracing: None: no spans are made.
     """
     tell_errors(app)

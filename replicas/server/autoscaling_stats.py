@@ -35,7 +35,7 @@ def autoscaling_stats(
         ``demand_per_s`` (arrivals in requests of the size that capacity counts) and
         ``sla_out_of_reach`` (0 or 1) always. ``first_tokens`` and ``late_first_tokens``: counted
         since the engine started. ``max_running`` is a cap that holds: the engine's own
-        size where the decided one is not applied, and no more than Ray Serve lets in. Where the
+        size where the decided one is not applied, and no more than Ray Serve lets in. If the
         SLA is out of reach, neither it nor ``capacity_per_s`` is there (no batch keeps the SLA,
         and Ray Serve would average what is published then with what came before); the latter,
         with ``capacity_error_frac``, nor where it is unknown.
@@ -72,7 +72,7 @@ def autoscaling_stats(
 
 
 def scaled_by_another(autoscaling: Any) -> str | None:
-    """What to say where Ray Serve goes by its own policy; None where it goes by a named one.
+    """What to say where Ray Serve goes by its own policy; None if it goes by a named one.
 
     Args:
         autoscaling: the ``AutoscalingConfig`` that holds now; None: the number is fixed.
@@ -111,7 +111,7 @@ def _capacity_per_s(report: EngineReport, capacity: float, held: int, let_in: in
 
 
 def _size(report: EngineReport, load: AutoscaledLoad) -> float:
-    """Work of a request that arrives now over that of all that ended; 1 where none is sure.
+    """Work of a request that arrives now over that of all that ended; 1 if none is sure.
 
     Prompts are known when they arrive, and requests end up to minutes later: when a mix shifts,
     capacity follows late, and this is by how much.

@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 
 
 def _accelerator(vllm_config: Any) -> str | None:
-    """None where the CPU itself computes."""
+    """None if the CPU itself computes."""
     if emulate := parse_settings(vllm_config.additional_config).emulate:
         return f"emulated {emulate.profile}, steps {emulate.time_scale:g} times as long"
     from vllm.platforms import current_platform

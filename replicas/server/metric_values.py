@@ -20,7 +20,7 @@ Value = tuple[Metric, Labels, float]
 
 
 def gauges(report: EngineReport, config: BatchingConfig) -> Iterator[Value]:
-    """What is now; nothing for what is not known, or where no step was taken since."""
+    """What is now; nothing for what is not known, or if no step was taken since."""
     yield metrics.MAX_RUNNING, (), report.max_running
     yield metrics.MIN_RUNNING, (), config.max_running.min
     for reason in get_args(Reason):

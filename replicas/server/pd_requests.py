@@ -26,11 +26,11 @@ Local: the decode engine prefills itself, and its answer is that of an engine al
 from typing import Any
 
 KV_PARAMS = "kv_transfer_params"
-ARGS = "vllm_xargs"  # which vLLM puts beside them
+ARGS = "vllm_xargs"  # which vLLM adds to them
 NOT_A_CLIENTS = (
     "is not allowed: it says where an engine reads KV, which this application sees to; leave it out"
 )
-# Of a request, what shapes the answer that nobody reads or the prefill engine would refuse.
+# Of a request, what shapes the unread answer, or what the prefill engine would refuse.
 PLAIN: dict[str, Any] = {
     "min_tokens": 0,
     "stop": None,

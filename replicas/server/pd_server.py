@@ -1,7 +1,7 @@
 """The two server classes of prefill and decode apart: Ray Serve LLM's, under the controller.
 
 A request comes to a decode replica, which has a prefill replica compute the prompt's KV, loads it
-and decodes. Where no prefill replica can, it prefills itself: nothing is lost but time.
+and decodes. If no prefill replica can, it prefills itself: nothing is lost but time.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ with gc_paused():  # these import vLLM
 logger = logging.getLogger("ray.serve")
 
 LOOK_S = 0.25  # how often it is looked whether there still is a prefill replica
-# Nobody whom a prefill engine let in waits for longer; one that hangs would keep requests for ever.
+# No request that a prefill engine let in waits longer; one that hangs would keep them for ever.
 LONGEST_PREFILL_S = 60.0
 # Of the time to a request's deadline; in the rest the decode engine has to prefill.
 PREFILL_FRAC = 0.75

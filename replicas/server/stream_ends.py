@@ -122,7 +122,7 @@ class _Answer:
         path: of its request, without the application's prefix.
 
     Attributes:
-        left: nobody waits for it any more.
+        left: no client waits for it any more.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class _Answer:
         self._events = 0
 
     async def receive(self) -> Message:
-        """The next message; a disconnect once nobody waits."""
+        """The next message; a disconnect once no client waits."""
         if self.left.is_set():
             return LEFT
         message = asyncio.ensure_future(self._receive())
@@ -149,7 +149,7 @@ class _Answer:
                 one.cancel()
 
     async def send(self, message: Message) -> None:
-        if self._over or self.left.is_set():  # what still comes is for nobody
+        if self._over or self.left.is_set():  # what still comes has no reader
             return
         token = False
         if message["type"] == "http.response.start":
@@ -209,7 +209,7 @@ class _AnthropicErrors:
 
 
 def _forget(task: "asyncio.Task[None]") -> None:
-    """What an app ends with that nobody waits for any more is no error."""
+    """What an app ends with is no error once no client waits for it."""
     with contextlib.suppress(asyncio.CancelledError):
         task.exception()
 

@@ -92,7 +92,7 @@ class Tracing:
     """One replica's spans.
 
     Args:
-        report: the engine's last one; None where none is recent.
+        report: the engine's last one; None if none is recent.
     """
 
     def __init__(

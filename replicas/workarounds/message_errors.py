@@ -20,7 +20,7 @@ EXPECTED = (GenerationError, GracefulHTTPError, VLLMClientError)
 
 
 def tell_errors(app: Any) -> None:
-    """From now on this app of vLLM's, where it has messages, tells errors so."""
+    """From now on this app of vLLM's, if it has messages, tells errors so."""
     handler = getattr(app.state, HANDLER, None)
     if handler is None:
         return

@@ -1,7 +1,7 @@
 """What of a changed Serve configuration reaches running replicas, and what starts new ones.
 
 Ray Serve starts every replica of an application anew when ``args`` change by a letter. So what can
-change live is sent as ``deployments`` beside the ``args`` that run. Pure.
+change live is sent as ``deployments`` next to the ``args`` that run. Pure.
 """
 
 import copy
@@ -105,7 +105,7 @@ def _ours(running: Data, wanted: Data, behind_ingress: bool, found: Changes) -> 
         override = _live_override(before, after, (old, new), mine)
         built = built_options(before, parse_security(old.get(SECURITY)), place)
         theirs = built_options(after, parse_security(new.get(SECURITY)), place)
-        # A number is meant: beside scaling, Ray Serve would take it and scale on.
+        # A number is meant: with scaling, Ray Serve would take it and scale on.
         fixed = {SCALING: None} if isinstance(mine.get(COUNT), int) else {}
         options = laid_over(theirs, {**mine, **fixed}, f"deployments {deployment}")
         holds = laid_over(built, runs, f"deployments {deployment}")
@@ -213,7 +213,7 @@ def _say(before: Data, args: Data, runs: Data, override: Data, name: str, found:
 
 
 def _scaling_kept(runs: Data, holds: Data, wanted: Data) -> Data:
-    """The scaling to send where one is sent already: without, Ray Serve would see other code."""
+    """The scaling to send if one is sent already: without, Ray Serve would see other code."""
     block, then = runs.get(SCALING), wanted[SCALING]
     if not isinstance(block, dict) or then is None:
         return {}

@@ -32,7 +32,7 @@ def is_model(deployment: str) -> bool:
 def gone(running: Data, wanted: Data, deployments: Iterable[str]) -> list[str]:
     """The models' deployments, of those that run, that ``wanted`` has no more.
 
-    None where the same builder, which is nobody's that is known, makes both.
+    None if the same unknown builder makes both.
     """
     builder = builder_of(wanted)
     entries = entries_of(wanted.get("args"))

@@ -26,7 +26,7 @@ COUNT, SCALING = OPTIONS[:2]
 
 
 def built_options(entry: Data, security: Security, where: str) -> Data:
-    """The options of an entry's deployment: ``num_replicas`` is None where ``autoscaling_config``,
+    """The options of an entry's deployment: ``num_replicas`` is None if ``autoscaling_config``,
     without its defaults, is not.
 
     Raises:
@@ -107,6 +107,6 @@ def laid_over(built: Data, override: Data, where: str) -> Data:
 def to_send(built: Data, wanted: Data) -> Data:
     """The override by which a deployment that was built with ``built`` goes by ``wanted``."""
     sent = {key: wanted[key] for key in OPTIONS if wanted[key] != built[key]}
-    if wanted[SCALING] is not None:  # beside it Serve takes no number; without it, it needs one
+    if wanted[SCALING] is not None:  # with it Serve takes no number; without it, it needs one
         sent.pop(COUNT, None)
     return sent

@@ -29,9 +29,10 @@ class BatchSettings(Block):
     """``args`` of ``serve_app.batches:build``."""
 
     serves: str = Field(description="the OpenAI-compatible address that requests are sent to")
-    folder: str = Field(description="an absolute path: what is known of files and batches")
+    folder: str = Field(description="an absolute path, for the database of files and batches")
     storage: str | None = Field(
-        None, description="where files are, as fsspec names it (s3://bucket/path); none: the folder"
+        None,
+        description="a place for files, as fsspec names it (s3://bucket/path); none: the folder",
     )
     service_tier: str | None = Field(
         None, min_length=1, description="the class of requests that name none"

@@ -47,7 +47,7 @@ class Progress:
 
         Args:
             answers: of all batches until now.
-            beside: lines without an answer of each of the others.
+            beside: lines without an answer, of each other batch.
         """
         marks = self._marks
         if now_s - marks[-1][0] >= self._look_s / MARKS:

@@ -44,7 +44,7 @@ LONGEST_REST_S = 60.0  # of a batch that storage or database broke off
 LOOKS_EVERY_S = 0.5  # for new batches, and those that are cancelled
 MOST_AHEAD = 64 << 20  # bytes of a batch's lines that were read and have no answer
 TRIES = 3  # of a request that the server fails
-TRIES_IN_TIME = 2  # of one that a clock of the server ends: the second with fewer beside it
+TRIES_IN_TIME = 2  # of one that a clock of the server ends: the second with fewer others
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ class Runner:
 
 
 async def _in_thread(call: Callable[..., R], *args: Any, **options: Any) -> R:
-    """The result; who is cancelled waits for the thread, which nobody can stop."""
+    """The result; who is cancelled waits for the thread, which cannot be stopped."""
     work = asyncio.create_task(asyncio.to_thread(call, *args, **options))
     try:
         return await asyncio.shield(work)

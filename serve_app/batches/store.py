@@ -111,7 +111,7 @@ class Store:
         *,
         newest_first: bool = True,
     ) -> list[dict[str, Any]]:
-        """Those of a purpose (None: all), one more than ``limit`` where there are more."""
+        """Those of a purpose (None: all), one more than ``limit`` if there are more."""
         return self._listed("files", after, limit, purpose, newest_first=newest_first)
 
     def open_file(self, file_id: str) -> IO[bytes]:
@@ -168,7 +168,7 @@ class Store:
         return told and self._counted(told)
 
     def batches(self, after: str | None, limit: int) -> list[dict[str, Any]]:
-        """The newest first, one more than ``limit`` where there are more."""
+        """The newest first, one more than ``limit`` if there are more."""
         return [self._counted(one) for one in self._listed("batches", after, limit)]
 
     def unfinished(self) -> list[dict[str, Any]]:

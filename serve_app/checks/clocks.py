@@ -12,10 +12,10 @@ from serve_app.checks.built import Built, Model, Placed
 from serve_app.checks.objects import dig, listed, mapping
 from serve_app.config import classes_of
 
-# Where max_model_len is the model's own, and where no ITL is agreed: what many models have, and
+# Without max_model_len, and without an ITL target: what many models have, and
 # the pace of a fast card, so that what is said to be cut is.
 TOKENS, ITL_MS = 8192, 20.0
-# Of HAProxy: what a clock is where none is given (None: none), and what it cuts.
+# Of HAProxy: what a clock is if none is given (None: none), and what it cuts.
 HAPROXY = {
     "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": ("120", " whenever a replica comes or goes"),
     "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": (None, " unless they are streamed"),

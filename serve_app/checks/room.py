@@ -1,7 +1,7 @@
 """Can the nodes of a cluster, or the worker groups of a RayService, hold the replicas that a Serve
 configuration asks for?
 
-Where they cannot, Serve says DEPLOYING and KubeRay adds nothing, for ever.
+If they cannot, Serve says DEPLOYING and KubeRay adds nothing, for ever.
 """
 
 import math
@@ -25,7 +25,7 @@ UNKNOWN = math.inf  # a pod without limits: as much as its node has
 def check_nodes(placed: Sequence[Placed], target: Target, findings: Findings) -> None:
     """Report replicas that the nodes of a cluster that runs can never hold.
 
-    Where an autoscaler adds nodes, each is a note.
+    If an autoscaler adds nodes, each is a note.
     """
     if target.nodes is None:
         return

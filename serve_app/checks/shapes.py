@@ -1,6 +1,6 @@
 """The keys that Ray Serve, Ray Serve LLM and vLLM take, read from their own classes.
 
-Ray Serve drops a key that it does not know without a word. Where a class declares a plain mapping
+Ray Serve drops a key that it does not know without a word. If a class declares a plain mapping
 and validates it later (or never) by another class, that class is named here. Importing this module
 imports Ray Serve LLM and vLLM: seconds.
 """
@@ -66,7 +66,7 @@ def unknown_keys(data: Any, kind: Any, where: str) -> list[str]:
 
 
 def _fields_of(kind: Any) -> Mapping[str, Any] | None:
-    """Keys and annotations of what ``kind`` describes; None where any key is allowed."""
+    """Keys and annotations of what ``kind`` describes; None if any key is allowed."""
     if isinstance(kind, Fields):
         return kind.keys
     if isinstance(kind, type) and issubclass(kind, BaseModel):

@@ -39,7 +39,7 @@ REPLICA = (
 # vLLM looks these up by the name of an enumeration's member, where pydantic goes by its value.
 BY_NAME = ("attention_backend", "mm_encoder_attn_backend")
 # vLLM looks a parser up once the model is loaded: key, key of a plugin that brings more, registry.
-# Imported where one is named: that costs a second.
+# Imported if one is named: that costs a second.
 PARSERS = (
     ("tool_call_parser", "tool_parser_plugin", "vllm.tool_parsers", "ToolParserManager"),
     ("reasoning_parser", "reasoning_parser_plugin", "vllm.reasoning", "ReasoningParserManager"),

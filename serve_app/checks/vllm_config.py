@@ -1,6 +1,6 @@
 """vLLM's own verdict on a model and its flags, in its own words.
 
-Where a model's config.json and its device are on this machine, vLLM makes its configuration as a
+If a model's config.json and its device are on this machine, vLLM makes its configuration as a
 replica would, without the hub.
 """
 

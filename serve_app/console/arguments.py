@@ -12,7 +12,7 @@ KNOWN = ("keys",)
 
 
 def keys_of(args: Any, where: str = "args") -> KeysFrom | None:
-    """Where the keys are of which one has to be shown; None: nobody is asked for one.
+    """The place of the keys, one of which has to be shown; None: no key is asked for.
 
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.

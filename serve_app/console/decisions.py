@@ -28,7 +28,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One line of the log; ``replica`` is empty where it is about all of a deployment."""
+    """One line of the log; ``replica`` is empty if it is about all of a deployment."""
 
     unix_s: float
     group: str

@@ -56,7 +56,7 @@ class Cluster:
         return opened(glance), self._deployments
 
     async def _serves(self) -> Sequence[Deployment]:
-        """What Ray Serve has; what was known before where it does not answer."""
+        """What Ray Serve has; what was known before if it does not answer."""
         try:
             asked = _get_global_client()._controller.get_serve_instance_details.remote()
             return deployments_of(await asyncio.wait_for(asked, ANSWER_S))
@@ -85,7 +85,7 @@ def build(args: Mapping[str, Any]) -> serve.Application:
     """The console, to be mounted wherever a config says, ``/console`` by custom.
 
     Args:
-        args: ``security: {keys: ...}`` as a model's application has it; without, nobody is asked
+        args: ``security: {keys: ...}`` as a model's application has it; without, no key is asked
             for a key.
 
     Raises:

@@ -116,7 +116,7 @@ def chunk_tokens(report: ReplicaReport) -> int:
 
 
 def attained(seen: Sequence[Latency], sla: Sla) -> dict[str, float | None]:
-    """Share of times between tokens, and to the first token, inside the SLA; None where unknown."""
+    """Share of times between tokens, and to the first token, inside the SLA; None if unknown."""
     counted = {
         "itl": (sla.itl_ms, [(one.late_itl, one.itl.n) for one in seen]),
         "ttft": (sla.ttft_ms, [(one.late_ttft, one.ttft.n) for one in seen]),

@@ -66,7 +66,7 @@ class Watch:
                     await asyncio.wait_for(self._wanted.wait(), rest_s)
 
     async def look(self) -> None:
-        """Take one look; what was seen before stands where nobody answers."""
+        """Take one look; what was seen before stands if there is no answer."""
         try:
             snapshot, deployments = await self._read()
             self.view.look(snapshot, deployments, self._unix_s())

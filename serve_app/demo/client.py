@@ -36,9 +36,9 @@ class Answer:
         status: the HTTP status; 0 where the connection broke.
         text: the whole answer, or the error's text.
         tokens: tokens the server reports it sent.
-        ttft_s: from sending to the first chunk; None where none came.
+        ttft_s: from sending to the first chunk; None if none came.
         itl_s: between chunks.
-        error: what broke a stream that had begun; None where it is whole.
+        error: what broke a stream that had begun; None if it is whole.
         late_s: how much later than ``Ask.at_s`` it was sent, as the client was not ready before.
     """
 

@@ -64,7 +64,7 @@ class Waited:
 
 
 def client_wait_s() -> float | None:
-    """How long this thread has waited for a core, seconds; None where the system does not say."""
+    """How long this thread has waited for a core, seconds; None if the system does not say."""
     try:
         return int(SCHEDSTAT.read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

@@ -87,7 +87,7 @@ def given_file(args: argparse.Namespace, more: Sequence[str]) -> Path | None:
     """The Serve config that was named; None: it is a model.
 
     Raises:
-        ConfigError: flags of a model beside a file, vLLM's flags before the model, no such folder.
+        ConfigError: flags of a model with a file, vLLM's flags before the model, no such folder.
     """
     first = next(iter(more), None)
     if first is not None and args.argv.index(first) < args.argv.index(args.what):

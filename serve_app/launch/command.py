@@ -76,7 +76,7 @@ class Clock:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C; 0 where all was stopped after it ran.
+    """Serve until Ctrl-C; 0 if all was stopped after it ran.
 
     Raises:
         BrimfulError: the arguments, the config, Ray or a replica are at fault; what was started is
@@ -117,7 +117,7 @@ def _target(joined: Joined | None, args: argparse.Namespace) -> Target:
     if joined is not None:
         env, there = joined.environment(), joined.nodes
         return Target(env, local_paths=True, nodes=there, grows=joined.grows)
-    # Where nothing is started, the file may be for another machine.
+    # If nothing is started, the file may be for another machine.
     here = None if args.dry_run else [this_machine()]
     return Target({**variables(), **os.environ}, local_paths=True, nodes=here)
 
@@ -176,14 +176,14 @@ def _join(joined: Joined, clock: Clock) -> Cluster:
 
 
 def _of_own() -> dict[str, str]:
-    """What Ray's processes get beside what the user has set for them."""
+    """What Ray's processes get on top of what the user has set for them."""
     ours = {**variables(), DRAIN: "0", DEREGISTERED: "5"}
     del ours[haproxy.OURS]  # the cluster writes one that finds this very code
     return {name: value for name, value in ours.items() if name not in os.environ}
 
 
 def _deployable(config: Data, running: Mapping[str, Data]) -> Data:
-    """The config without a console where there is one.
+    """The config without a console if there is one.
 
     Raises:
         ClusterError: an application of the same name or route runs already.

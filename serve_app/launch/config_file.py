@@ -26,7 +26,7 @@ def document(
     Args:
         entry: of ``llm_configs``.
         name: of the application.
-        console: whether the console is served beside it.
+        console: whether the console is served, too.
     """
     application = {
         "name": name,

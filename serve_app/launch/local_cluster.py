@@ -67,7 +67,7 @@ class LocalCluster:
     """A one-node Ray cluster in subprocesses; ``local_cluster`` makes one.
 
     Args:
-        environment: of every Ray process, beside this one's.
+        environment: of every Ray process, on top of this one's.
         directory: where Ray's processes run, so what a relative path starts from.
         logs: the folder of Ray's own output and of what starts HAProxy.
         cpus, gpus: what Ray believes the node has; None: those that it finds.
@@ -259,7 +259,7 @@ def local_cluster(
 def end_as_by_ctrl_c() -> None:
     """Have SIGTERM and SIGHUP end this process as Ctrl-C does, which some shells have it ignore.
 
-    A shell that is not interactive does, of what it starts in the background. Where SIGHUP is
+    A shell that is not interactive does, of what it starts in the background. If SIGHUP is
     ignored (`nohup`), it stays so.
     """
     if threading.current_thread() is threading.main_thread():
@@ -287,13 +287,13 @@ def use_token() -> None:
 
 
 def require_free(port: int, key: str) -> None:
-    """Nobody listens on this port of the loopback address.
+    """This port of the loopback address is free.
 
     Args:
         key: where another one is named.
 
     Raises:
-        ClusterError: somebody does.
+        ClusterError: another process listens on it.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -59,7 +59,7 @@ def config_of(
         entry,
         host=host,
         port=PORT if args.port is None else args.port,
-        console=host == LOOPBACK,  # it asks nobody for a key
+        console=host == LOOPBACK,  # it asks for no key
     )
 
 

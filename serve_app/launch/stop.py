@@ -13,7 +13,7 @@ from serve_app.launch.removal import end_unplaced, remove, wait_gone
 from serve_app.options import add_address
 from serve_app.snapshot import connect
 
-ANCHOR = "serve_app.anchor:build"  # of lasting workers beside spot ones
+ANCHOR = "serve_app.anchor:build"  # of lasting workers with spot ones
 OURS = (BUILDER, CONSOLE, BATCHES, ANCHOR)
 # The names of this project's deployments begin with their class, or are these.
 SERVERS = ("BrimfulServer:", "EmulatedServer:", "MixedServer:", "Batches", "Console")
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Remove them, and the controllers where nobody is left to report to them.
+    """Remove them, and the controllers that no replica reports to any more.
 
     Raises:
         BrimfulError: there is no cluster, no such application, or an operator that would deploy it

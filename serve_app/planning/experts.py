@@ -8,7 +8,7 @@ UNGATED = ("gpt2", "gpt_neox", "opt", "phi", "falcon", "starcoder2", "nemotron",
 
 
 def mlp_of(config: Fields, hidden: int, layer: int) -> Mlp:
-    """The MLP of one layer, with experts where it has them.
+    """The MLP of one layer, with experts if it has them.
 
     Raises:
         ConfigError: a key that it needs is missing or wrong.

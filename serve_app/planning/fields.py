@@ -1,4 +1,4 @@
-"""Keys of a config.json: read once, typed, and named in the error where one is wrong."""
+"""Keys of a config.json: read once, typed, and named in the error if one is wrong."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class Fields:
         return tuple(value)
 
     def nested(self, name: str) -> "Fields | None":
-        """The mapping at a key; None where it is not set."""
+        """The mapping at a key; None if it is not set."""
         value = self.data.get(name)
         if value is None:
             return None

@@ -1,7 +1,7 @@
 """The KV cache as vLLM lays it out: blocks, groups of layers, what a sequence takes. Pure.
 
 vLLM 0.29 (``v1/core/kv_cache_utils.py``) has one pool of blocks for all layers. Layers of one kind
-are one group; where there are several kinds, all groups get as many layers as the smallest kind has
+are one group; if there are several kinds, all groups get as many layers as the smallest kind has
 (or the largest, where it is below 1.5 times that), the last one of a kind being padded, and a block
 is as large for one as for the other. A sequence takes, of each group, a block for every
 ``block_size`` tokens; of a sliding window no more than the window; of a state two.

@@ -72,7 +72,7 @@ def least_tensor_parallel(
 ) -> int:
     """The fewest cards (a power of two) that leave a fifth of their memory to KV cache.
 
-    Where none does, the fewest that hold the weights.
+    If none does, the fewest that hold the weights.
 
     Raises:
         ConfigError: eight cards do not hold the weights.

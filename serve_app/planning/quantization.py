@@ -33,7 +33,7 @@ class Quantization:
 
 
 def read_quantization(config: Fields) -> Quantization:
-    """The quantization a config.json names; empty where it has no ``quantization_config``.
+    """The quantization a config.json names; empty if it has no ``quantization_config``.
 
     Raises:
         ConfigError: a method or bits that are not known here.

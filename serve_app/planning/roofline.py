@@ -1,8 +1,8 @@
-"""Step times from a card's datasheet where nothing was measured. Pure.
+"""Step times from a card's datasheet if nothing was measured. Pure.
 
 T = host + layers x launch + dense(n) + all-reduce(n) + K KV bytes / bandwidth + X flops / rate,
 for n tokens in a step; dense(n) joins the time to read the weights that n tokens touch and the time
-to multiply with them as (a^p + b^p)^(1/p), since a real step is at neither bound where both are
+to multiply with them as (a^p + b^p)^(1/p), since a real step is at neither bound if both are
 close.
 
 The constants are a least-squares fit (of log T) to the measured tables of configs/profiles
@@ -117,7 +117,7 @@ def roofline_profile(
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A roofline beside a measured table: root mean square of the logarithm, and the mean."""
+    """A roofline against a measured table: root mean square of the logarithm, and the mean."""
 
     profile: str
     rms: float
@@ -125,7 +125,7 @@ class Deviation:
 
 
 def deviations() -> list[Deviation]:
-    """The roofline beside each table it was fitted to."""
+    """The roofline against each table it was fitted to."""
     found = []
     for name, (model, card) in FITTED.items():
         profile = named_profiles()[name].profile(name)

@@ -95,7 +95,7 @@ class ModelShape:
 
     Args:
         tied: the output layer is the embedding.
-        extra_params: of encoders beside the language model; kept in ``dtype_bytes``.
+        extra_params: of encoders of a language model; kept in ``dtype_bytes``.
         kv_bits: of a KV cache quantized by the checkpoint itself; 0: it is not.
     """
 

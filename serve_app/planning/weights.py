@@ -39,7 +39,7 @@ def check_tensor_parallel(shape: ModelShape, tp: int) -> None:
 
 
 def weight_bytes(shape: ModelShape, tp: int = 1) -> WeightBytes:
-    """Linear layers are divided, KV heads copied where there are fewer than cards."""
+    """Linear layers are divided, KV heads copied if there are fewer than cards."""
     plain, quantized = shape.dtype_bytes, shape.quantization
     linear = quantized.linear_bits / 8 or plain
     expert = quantized.expert_bits / 8 or plain

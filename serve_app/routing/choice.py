@@ -109,7 +109,7 @@ class Choice(Generic[K]):
 
     Args:
         wait_s: what is forecast for the chosen one, with the way from its class's end and what a
-            move counts besides; None where nothing is known of it.
+            move counts besides; None if nothing is known of it.
         cached_tokens: of the prompt, that it is known to hold; None: nothing is known of the
             prompt.
         not_sent: forgets that its prefix cache gets the prompt, where it was not sent there.
@@ -132,7 +132,7 @@ class HeadroomChooser(Generic[K]):
         prefix_affinity: whether a prompt's beginning counts as computed where it was sent before,
             and several times elsewhere (``HeldPrefixes.again``); replicas that hold most of it are
             compared with those that are drawn.
-        own: a replica to which nobody else sends anything.
+        own: a replica to which no other router sends anything.
         rng: what draws; tests bring their own.
     """
 

@@ -1,4 +1,4 @@
-"""Requests of classes are gathered on replicas of their own, as far as nobody waits long for it.
+"""Class affinity: classes get replicas of their own, as long as no request waits long for it.
 
 A step is held to the strictest class that decodes in it, and every step costs its fixed part. So a
 replica with one strict request carries about what it would if all were strict, and classes spread
@@ -42,7 +42,7 @@ class End:
 
 
 def ends_of(promised: Mapping[str, tuple[float | None, float]]) -> dict[str, End]:
-    """The end of each class; none where all are promised the same time between tokens.
+    """The end of each class; none if all are promised the same time between tokens.
 
     Args:
         promised: by class its time between tokens, ms (None: no bound), and how long a request of

@@ -27,7 +27,7 @@ class Memory(NamedTuple):
 
     Args:
         written: tokens, since the replica began.
-        free: tokens that nobody holds; infinite where that is not known.
+        free: tokens that no request holds; infinite if unknown.
     """
 
     written: float
@@ -69,7 +69,7 @@ class HeldPrefixes(Generic[K]):
     def again(self, pieces: Sequence[int], first: int, among: Container[K], replicas: int) -> int:
         """How often tokens of the first pieces count where they are missing.
 
-        ``AGAIN`` where no other prompt lately began so, once where some did, and never where a
+        ``AGAIN`` if no other prompt lately began so, once where some did, and never where a
         larger share of the prompts did than of the replicas holds them; so many prompts tell no
         smaller share than one of ``LATELY``. Prompts that this one may go on from are no others:
         they are its own conversation's.

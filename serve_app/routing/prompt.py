@@ -58,7 +58,7 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
         prefix_chars: of a piece, in which beginnings are compared; 0: they are not.
 
     Returns:
-        None where there is neither ``messages`` nor ``prompt`` nor ``input``. What is nested too
+        None if there is neither ``messages`` nor ``prompt`` nor ``input``. What is nested too
         deeply says nothing.
     """
     bound = next(
@@ -94,7 +94,7 @@ def asked_by(payload: Any) -> str | None:
 def _spoken(payload: Any, prompt: str | list[Any]) -> Iterator[str | Mark]:
     """All texts and marks of a prompt in the order in which vLLM renders them.
 
-    ``instructions`` of responses and ``system`` of messages come first. Where the latter is there,
+    ``instructions`` of responses and ``system`` of messages come first. If the latter is there,
     so do system messages from between the turns (``AnthropicServingMessages``).
     """
     system, later = getattr(payload, "system", None), prompt
@@ -206,7 +206,7 @@ class PromptLengths:
         return prefix_chars / self.chars_per_token(mean_prompt_tokens)
 
     def tokens(self, prompt: Prompt | None, mean_prompt_tokens: float | None) -> float | None:
-        """How long it is; the mean where it is not known; None where that is not known either."""
+        """How long it is; the mean if it is not known; None if that is not known either."""
         if prompt is None or not (prompt.chars or prompt.tokens):
             return mean_prompt_tokens
         return prompt.tokens + prompt.chars / self.chars_per_token(mean_prompt_tokens)

@@ -32,21 +32,20 @@ class RouterConfig(Block):
 
     policy: Literal["headroom", "haproxy", "round_robin", "power_of_two"] = Field(
         "headroom",
-        description="headroom: where most room is left; haproxy: where fewest requests are open at"
-        " this HAProxy, which asks no router then (what one fixed replica has by default); the"
-        " others are Ray Serve's own, and under direct streaming its power_of_two draws one"
-        " replica at random",
+        description="headroom: to the replica with most free capacity; haproxy: HAProxy takes the"
+        " replica with the fewest open requests and asks no router (the default for one fixed"
+        " replica); the others are Ray Serve's own; with direct streaming its power_of_two"
+        " chooses at random",
     )
     prefix_affinity: bool = Field(
         False,
-        description="what a replica's prefix cache holds of a prompt is not waited for there, and"
-        " replicas that hold most of it are compared, too (docs/agents.md)",
+        description="prefer replicas whose prefix cache holds the prompt (docs/agents.md)",
     )
     gather_classes: bool = Field(
         False,
-        description="where `classes` differ in itl_ms, the strictest gather on the first replicas"
-        " and all others on the last ones, as far as nobody waits an eighth of its time to first"
-        " token longer for it; of requests that name their class in the body",
+        description="class affinity: if `classes` differ in itl_ms, the strictest go to the first"
+        " replicas and all others to the last ones, unless a request would wait longer by an"
+        " eighth of its ttft_ms; for requests that name their class in the body",
     )
 
 

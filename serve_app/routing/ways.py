@@ -2,7 +2,7 @@
 
 Through: a prefill engine computes the prompt, its KV goes to a mixed engine, whose place is kept
 from the beginning, so that no finished prompt waits for memory. Direct: a mixed engine computes the
-prompt in chunks beside its decodes. It takes the one whose first token is forecast to come sooner:
+prompt in chunks with its decodes. It takes the one whose first token is forecast to come sooner:
 where mixed engines have time left, prompts are computed in it; where decodes fill their steps, the
 rate at which they compute prompts falls, and all goes through. Transfer time included, with what
 this router has put before it on the network cards of both.
@@ -25,7 +25,7 @@ class Way(Generic[K]):
     Args:
         decode: the mixed engine that answers it.
         prefill: the engine that computes its prompt before; None: ``decode`` does.
-        wait_s: until its first token, as forecast; None where nothing is known.
+        wait_s: until its first token, as forecast; None if nothing is known.
     """
 
     decode: K
@@ -40,7 +40,7 @@ class WayChooser(Generic[K]):
         chooser: of replicas; what these publish is told to it (``update``).
         wire_s: how long a network card is busy with the KV of so many tokens.
         handover_s: what else a request waits on its way: the latency, steps that begin and end.
-        direct: False: all go through where there is a prefill engine.
+        direct: False: all go through if there is a prefill engine.
     """
 
     def __init__(

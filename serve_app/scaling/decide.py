@@ -3,7 +3,7 @@
 Too few replicas cost every client, one too many costs its rent. So more are asked for at once, as
 many as what waits will be worth when they run; fewer only where those that remain carry what is
 provided for (``forecast``: the recent past is in it, since whatever is given up takes a start to
-come back), or, where no capacity is known, the highest load of several starts.
+come back), or, if no capacity is known, the highest load of several starts.
 """
 
 from serve_app.scaling.demand import (
@@ -73,7 +73,7 @@ class Scaler:
         now_s = reading.now_s
         self._starts.observe(now_s, reading.current, reading.target, reading.names)
         if self._since_s is None or not 0 <= now_s - self._looked_s <= LONGEST_GAP_S:
-            self._since_s = now_s  # nobody knows what came meanwhile
+            self._since_s = now_s  # what came meanwhile is unknown
         self._looked_s = now_s
         load = load_of(reading)
         if idle(reading):
@@ -212,7 +212,7 @@ class Scaler:
         """Whether that is so little above what runs, or starts, that it can wait.
 
         Not where what comes already is more than they carry, some wait outside, or many are late.
-        Where more are late than should be, the share that may be falls, and the band with it: a
+        If more are late than should be, the share that may be falls, and the band with it: a
         margin that grows inside the band would change nothing.
         """
         runs = reading.target - load.out_of_reach

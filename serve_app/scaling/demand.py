@@ -68,7 +68,7 @@ class Load:
 
     Args:
         demand_per_s: requests/s that come, in the size that ``capacity_per_s`` counts.
-        queueing_per_s: of these, those that wait where they are not served at once.
+        queueing_per_s: of these, those that wait if they are not served at once.
         waiting, running: requests; ``waiting`` has those outside the engines in.
         queued: of those that wait, those outside the engines.
         refused_per_s: requests/s that were refused.
@@ -137,7 +137,7 @@ def left_outside(load: Load, grows: float) -> float:
 
 
 def _let_in_per_s(replica: ReplicaLoad) -> float:
-    """What of a replica's demand waits where it is not served at once."""
+    """What of a replica's demand waits if it is not served at once."""
     if not replica.arrivals_per_s:
         return replica.demand_per_s
     share = 1 - replica.refused_per_s / replica.arrivals_per_s

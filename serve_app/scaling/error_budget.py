@@ -8,7 +8,7 @@ from typing import Any
 from serve_app.scaling.reading import ReplicaLoad
 
 FIRST, LEAST, MOST = 0.007, 0.002, 0.05  # of the load: at the beginning, and the bounds
-DOUBLES_S = 1800.0  # where none is late for so long, twice as much may be above
+DOUBLES_S = 1800.0  # if none is late for so long, twice as much may be above
 LONGEST_GAP_S = 60.0  # between two looks: after a longer one it is as it was
 # Of those served or refused so lately many are late where more than this share is, and more than a
 # handful.
@@ -51,7 +51,7 @@ class ErrorBudget:
             self._log = min(max(self._log + grows, math.log(LEAST)), math.log(MOST))
             self._learned_s = now_s
         elif not any(each.arrivals_per_s for each in replicas):
-            # Nobody comes: the first of a burst, before a queue builds, would count for all of it.
+            # None comes: the first of a burst, before a queue builds, would count for all of it.
             self._learned_s = now_s
         self._looked_s = now_s
         return self.share
@@ -75,7 +75,7 @@ class ErrorBudget:
     def _count(self, replicas: Sequence[ReplicaLoad]) -> tuple[float, float | None]:
         """How many were served or refused since the last look, and the share of late ones.
 
-        None: nobody was served, or nobody says who was late.
+        None: none was served, or it is unknown how many were late.
         """
         counted, served, late = {}, 0.0, 0.0
         for each in replicas:

@@ -22,7 +22,7 @@ EVERY_S = 5.0  # between two forecasts whose errors are looked at
 # an hour that is not provided for, nor is what came seldom besides.
 RARE, RISE_S = 0.02, 30.0
 NOTHING = 0.03  # replicas: below, what comes is a probe now and then
-# What is taken to have come where nothing is known, as multiples of what comes now.
+# What is taken to have come if nothing is known, as multiples of what comes now.
 BEFORE, BEFORE_N = (0.8, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.2), 48
 CHOOSE_S = 30.0  # between two looks at which base is best
 # Of what the present one costs, and this many replicas: for less than that none is left.
@@ -30,9 +30,9 @@ BETTER, BETTER_BY = 0.97, 0.1
 # Whatever was forecast: of a load that stands so long no less than so much. After a silence of just
 # the memory's time all that is remembered is how far too high the forecasts of its beginning were.
 STANDS_S, LEAST_OF_IT = 30.0, 0.9
-# Where many are late, of what was forecast: a clump is over before a replica has started.
+# If many are late, of what was forecast: a clump is over before a replica has started.
 MOST_OF_IT = 1.5
-LONGEST_GAP_S = 60.0  # between two looks: after a longer one nobody knows what came
+LONGEST_GAP_S = 60.0  # between two looks: after a longer one what came is unknown
 
 
 class Base:
@@ -59,7 +59,7 @@ class Base:
         return max(value for _, value in self._means)
 
     def forget(self, now_s: float) -> None:
-        """Nobody knows what came of late; how far the base is off is still known.
+        """What came of late is unknown; how far the base is off is still known.
 
         But for what a clock that went back has left ahead of it, which would never be too old.
         """
@@ -70,7 +70,7 @@ class Base:
     def learn(self, now_s: float, came: float, base: float) -> None:
         """Count what came where it was forecast; what is too old is forgotten.
 
-        Where nothing to speak of came for all of the base's time (``NOTHING``), how
+        If nothing to speak of came for all of the base's time (``NOTHING``), how
         much more came after it says nothing of the next rise.
         """
         if base >= NOTHING:

@@ -1,9 +1,9 @@
 """How far the load has to move before the number of replicas follows it.
 
 A number that follows every rise and fall of a forecast by a hair turns back minutes later, and each
-turn is a start that is paid for and serves nobody. So one replica more has to be worth some part of
-a replica, and one fewer has to leave some part of one free. Both grow with the fleet, as what moves
-without a reason does, and end where a replica is plenty.
+turn is a start that is paid for and serves no request. So one replica more has to be worth some
+part of a replica, and one fewer has to leave some part of one free. Both grow with the fleet, as
+what moves without a reason does, and end where a replica is plenty.
 """
 
 MORE_FRAC, MOST_MORE = 0.07, 0.7  # of what runs, in replicas: by less no replica is asked for

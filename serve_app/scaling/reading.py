@@ -25,7 +25,7 @@ class ReplicaLoad:
         demand_per_s: the same in requests of the size that ``capacity_per_s`` counts.
         refused_per_s: of ``arrivals_per_s``, those that do not wait here.
         max_running: a cap that holds; None: none is known.
-        capacity_per_s: requests/s inside the SLA; None where unknown.
+        capacity_per_s: requests/s inside the SLA; None if unknown.
         capacity_error_frac: the standard error of ``capacity_per_s``, share of it.
         out_of_reach: no batch keeps the SLA.
         name: of the replica, the same at each look.
@@ -127,7 +127,7 @@ class Ages:
         """The replicas whose newest sample has been the same for longer than ``patience_s``.
 
         Args:
-            raw: ``raw_metrics`` of the context; where there are none, nothing is known to be old.
+            raw: ``raw_metrics`` of the context; if there are none, nothing is known to be old.
         """
         series = _mapping(_mapping(raw).get(AGE_OF))
         newest = {replica: _last(samples, "timestamp") for replica, samples in series.items()}
@@ -164,7 +164,7 @@ def _replicas(metrics: Any, raw: Any, old: set[Any]) -> tuple[ReplicaLoad, ...]:
 
 
 def _load(name: Any, values: Mapping[str, float | None]) -> ReplicaLoad | None:
-    """None where a number is impossible, or what every replica publishes is missing."""
+    """None if a number is impossible, or what every replica publishes is missing."""
     ours = {name: values[name] for name in PUBLISHED if name in values}
     known = {name: value for name, value in ours.items() if value is not None}
     if len(known) < len(ours) or not {"running", "waiting"} <= known.keys():

@@ -31,7 +31,7 @@ class Decision:
     Args:
         desired: replicas, within the bounds.
         words: the reason, with its numbers, for people.
-        capacity_per_s: requests/s of one replica inside the SLA; None where unknown.
+        capacity_per_s: requests/s of one replica inside the SLA; None if unknown.
         start_s: what a replica's start is taken to last.
     """
 

@@ -26,11 +26,11 @@ class Recent:
         return bool(self._values) and self._values[0][0] <= since_s
 
     def highest(self, since_s: float) -> float:
-        """The highest value since then; the last one where there is none."""
+        """The highest value since then; the last one if there is none."""
         return max((v for at, v in self._values if at >= since_s), default=self._values[-1][1])
 
     def lowest(self, since_s: float) -> float:
-        """The lowest value since then; the last one where there is none."""
+        """The lowest value since then; the last one if there is none."""
         return min((v for at, v in self._values if at >= since_s), default=self._values[-1][1])
 
     def at(self, time_s: float) -> float:

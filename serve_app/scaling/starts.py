@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 KEPT = 5  # of the last starts the median counts: one that waited for a machine is not the rule
-GAP_S = 60.0  # between two looks: after a longer one nobody knows when what came has come
+GAP_S = 60.0  # between two looks: after a longer one the times of arrivals are unknown
 LONGEST_S = 600.0  # what takes longer waits for machines, which asking earlier does not bring
 SEEN_KEPT = 1000  # replicas that are gone and might come back
 

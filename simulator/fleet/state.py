@@ -27,7 +27,7 @@ class Engine(NamedTuple):
     straight between its knots.
 
     Args:
-        itl_s, ttft_s: the SLA; infinite where there is none.
+        itl_s, ttft_s: the SLA; infinite if there is none.
         mean_growth: tokens that a running request is still to hold on average, for memory.
     """
 

@@ -40,9 +40,9 @@ def _tokens_in(engine: Engine, seconds: float) -> float:
 
 @compiled
 def prompt_rate(engine: Engine, decodes: int, held: float, prompt: float) -> tuple[float, float]:
-    """Prompt tokens per second beside a batch, and the seconds of one step with them.
+    """Prompt tokens per second with a batch, and the seconds of one step with them.
 
-    A step takes what is left of the SLA beside the decodes; where nothing is, a share of
+    A step takes what the decodes leave of the SLA; if nothing is left, a share of
     ``LATE_FRAC`` of the steps takes all that a step may.
     """
     others = engine.decode_weight * decodes

@@ -27,7 +27,7 @@ class Demand:
 
     Args:
         replicas: at the highest rate.
-        replica_hours: of a whole day; None where no day was given.
+        replica_hours: of a whole day; None if no day was given.
     """
 
     rate_per_s: float

@@ -9,14 +9,14 @@ from replicas.profiles.profile import StepCost, StepProfile
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.workloads.requests import LengthStats
 
-# Of the fluid limit, what the policy `adaptive` reaches beside vLLM's own scheduler: 0.97 over all
+# Of the fluid limit, what the policy `adaptive` reaches with vLLM's own scheduler: 0.97 over all
 # contests of docs/results/g3.md.
 REACHED = 0.97
 
 
 @dataclass(frozen=True, slots=True)
 class DraftedCost:
-    """Steps that verify ``drafts`` tokens beside each one, of which ``tokens`` come out.
+    """Steps that verify ``drafts`` tokens after each one, of which ``tokens`` come out.
 
     It is asked for tokens that come out, as all costs are: a token here is 1 / ``tokens`` of a
     sequence in the batch, with all its drafts and its KV memory read once.

@@ -36,9 +36,9 @@ class Capacity:
     """What a search found.
 
     Args:
-        per_s: the highest rate that held; 0 where none did.
+        per_s: the highest rate that held; 0 if none did.
         fluid_limit_per_s: of the same requests and the same profile.
-        failure: at the lowest rate that did not hold; None where all did.
+        failure: at the lowest rate that did not hold; None if all did.
     """
 
     per_s: float
@@ -124,7 +124,7 @@ def find_capacity(
 ) -> Capacity:
     """Halve the (logarithmic) interval of rates until it is ``PRECISION`` wide.
 
-    Where the first rate inside it does not hold either, the lowest is tried next: what breaks the
+    If the first rate inside it does not hold either, the lowest is tried next: what breaks the
     target at any rate is given up there. A rate that holds above one that does not is possible, and
     not looked for.
     """

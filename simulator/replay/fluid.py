@@ -9,7 +9,7 @@ from replicas.profiles.profile import StepProfile
 from simulator.workloads.requests import LengthStats
 
 STEP_LENGTHS = 200  # tried between the shortest step and the longest; the best is taken
-LONGEST_STEP_S = 10.0  # where no SLA ends it, memory does, long before this
+LONGEST_STEP_S = 10.0  # if no SLA ends it, memory does, long before this
 
 
 def fluid_limit_per_s(
@@ -50,7 +50,7 @@ def fluid_limit_per_s(
 
 
 def _highest(fits: Callable[[float], bool], top: float) -> float:
-    """The highest rate up to ``top`` that fits, by halving; 0 where none does."""
+    """The highest rate up to ``top`` that fits, by halving; 0 if none does."""
     low, high = 0.0, math.nextafter(top, math.inf)
     for _ in range(50):
         middle = (low + high) / 2

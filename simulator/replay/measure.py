@@ -18,7 +18,7 @@ COLD_S = 60.0  # the first minute of a replay, in which a policy knows nothing y
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean and percentiles, milliseconds; None where there was nothing to measure."""
+    """Mean and percentiles, milliseconds; None if there was nothing to measure."""
 
     mean: float | None
     p50: float | None
@@ -45,15 +45,15 @@ class Summary:
         scheduling_delay_ms: arrival to the first step that computed something of the request.
         late_share_cold, late_share_after: share of the tokens after a first one that are late by
             the SLA's ``itl_ms`` (``late_share``), in the first ``COLD_S`` and from there on; None
-            without one, or where no such token came then.
+            without one, or if no such token came then.
         stalls: gaps longer than ``Sla.stall_s``; None without ``itl_ms``.
-        longest_gap_ms: None where there was no gap.
+        longest_gap_ms: None if there was no gap.
         j: late tokens and waiting in one figure, the less the better (``j_of``).
         sla_attainment: share of the requests that met the SLA (``meets``); None without one.
         goodput_per_s: requests that met the SLA, over the duration; None without one.
         steps: engine steps that computed something.
         step_model_mape: mean absolute error of the step time predicted by the learned model from
-            the steps before, over the true one, %; None where it was never identified.
+            the steps before, over the true one, %; None if it was never identified.
         capacity_per_s: the highest rate that holds the SLA; only where it was searched.
     """
 
@@ -133,7 +133,7 @@ def late_share(
             since the replay began (since the warm-up ended, where there was one).
 
     Returns:
-        0 to 1; None without ``itl_ms``, or where no such token came in that time.
+        0 to 1; None without ``itl_ms``, or if no such token came in that time.
     """
     if sla.itl_s is None:
         return None
@@ -157,7 +157,7 @@ def j_of(trace: Trace, sla: Sla) -> float | None:
     none came or none was sent after that.
 
     Returns:
-        None without ``itl_ms``, or where nothing was offered.
+        None without ``itl_ms``, or if nothing was offered.
     """
     if sla.itl_s is None:
         return None
@@ -171,7 +171,7 @@ def j_of(trace: Trace, sla: Sla) -> float | None:
 
 
 def _waited_s(trace: Trace, from_s: float) -> list[float]:
-    """Time to first token of each request that came from then on; so far, where it has none."""
+    """Time to first token of each request that came from then on; so far, if it has none."""
     return [
         (trace.end_s if o.first_token_s is None else o.first_token_s) - o.request.arrival_s
         for o in trace.outcomes

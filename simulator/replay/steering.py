@@ -140,7 +140,7 @@ class Auto(Fixed):
             self._assign(wanted)
 
     def _found(self) -> tuple[Split, ...]:
-        """What each number would carry; empty where that is not known yet."""
+        """What each number would carry; empty if that is not known yet."""
         reports = self._reports
         if len(reports) < len(self.roles):
             return ()

@@ -128,7 +128,7 @@ class Watch:
     they are too many for the percentile, nothing that follows can mend it. Before that, a run is
     ended whose late tokens, from its first quarter on, are ``HOPELESS`` times as many as allowed,
     once an eighth of it has passed so; or in whose queue half have waited ``HOPELESS`` times as
-    long as allowed. Where prompts that are left count (``max_left_s``), policies need not serve in
+    long as allowed. If prompts that are left count (``max_left_s``), policies need not serve in
     the order of arrival, and such a queue has to hold ``QUEUED_FRAC`` of those that came.
 
     Attributes:

@@ -180,7 +180,7 @@ def make_scheduler(
     Args:
         graph_tokens: of the largest step that CUDA graphs are captured for; 0: of none.
         connector: by which KV goes from engine to engine; None: it does not.
-        own: what the class takes beside vLLM's own arguments.
+        own: what the class takes on top of vLLM's own arguments.
     """
     config = _config(plan, max_model_len, by_priority, classes)
     if connector is not None:

@@ -1,6 +1,6 @@
 """KV of preempted requests in host memory: it comes back where that is sooner than computing it.
 
-As vLLM's offloading connector, whose copies to host memory run beside the steps. What comes back
+As vLLM's offloading connector, whose copies to host memory run during the steps. What comes back
 stands before the step that goes on with it, so the link is never hidden: less than such a connector
 gains, and never more.
 """

@@ -13,7 +13,7 @@ class Request:
     Args:
         output_tokens: how many it will generate; no policy may know.
         max_tokens: what its client allowed; None: as much as the context has room for.
-        priority: lower is served first; priorities are on where any is not 0.
+        priority: lower is served first; priorities are on if any is not 0.
         service: the class it asks for, of ``Ground.classes``; None: none.
         prefix: names of what its prompt begins with, one for each ``PREFIX_TOKENS``; prompts share
             as many of them as their names are the same.

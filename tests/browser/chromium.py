@@ -19,7 +19,7 @@ TRIES = 300  # every 0.1 s
 
 
 def executable() -> str | None:
-    """The browser of this machine; None where there is none."""
+    """The browser of this machine; None if there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 

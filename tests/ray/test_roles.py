@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
 APP, SERVER = "roles", "MixedServer:tiny-roles"
 DRAW = random.Random(8)
 PROMPTS = [[DRAW.randrange(3, 500) for _ in range(100 + 50 * i)] for i in range(6)]
-SLA = {"itl_ms": 1000}  # in reach of any machine: where it is not, nothing is scaled
+SLA = {"itl_ms": 1000}  # in reach of any machine: if it is not, nothing is scaled
 
 
 def fleet(model_path: Path, prefill: int | str, direct: bool = False) -> dict[str, Any]:

@@ -55,7 +55,7 @@ MODELS = {
 
 
 def unpacked(release: str) -> Path:
-    """The folder that holds vLLM's ``tests``, of that release; fetched where it is not there."""
+    """The folder that holds vLLM's ``tests``, of that release; fetched if it is not there."""
     at = CACHE / f"vllm-{release}"
     if (at / "tests").is_dir():
         return at
@@ -136,7 +136,7 @@ def differences(plain: dict[str, str], ours: dict[str, str], expected: dict[str,
 
 
 def _named(name: str, expected: dict[str, str]) -> str | None:
-    """The entry for a test: its name, without its parameters where all of them are meant."""
+    """The entry for a test: its name, without its parameters if all of them are meant."""
     return next((one for one in (name, name.split("[")[0]) if one in expected), None)
 
 

@@ -1,4 +1,4 @@
-"""Dynamo's planner, load mode: one more where all engines are too slow, one less where none is.
+"""Dynamo's planner, load mode: one more if all engines are too slow, one less if none is.
 
 Every ``interval_s``, unless a change is under way: each engine's next TTFT is estimated from its
 queued prompt tokens and its mean time between tokens from its decodes and the prompts that come.

@@ -32,7 +32,7 @@ def documents(name: str) -> Documents:
 
 
 def the(kind: str, objects: Documents, name: str | None = None) -> dict[str, Any]:
-    """The object of this kind, and name where there are several."""
+    """The object of this kind, and name if there are several."""
     (found,) = [
         one for one in objects if one["kind"] == kind and name in (None, one["metadata"]["name"])
     ]

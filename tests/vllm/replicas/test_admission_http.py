@@ -103,7 +103,7 @@ async def test_an_error_that_is_the_first_frame_is_a_status(client, engine):
 
 @pytest.fixture
 async def unlimited(engine: Engine) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a replica where nobody is refused."""
+    """A client of a replica if nobody is refused."""
     async with client_of(before(app_of(engine), engine, None)) as made:
         yield made
 

@@ -1,6 +1,6 @@
 """What clients send, to bare vLLM and to a replica's app: the same status and shape of answer.
 
-Where ours answers otherwise on purpose, ``tests/vllm/probes.py`` says why.
+If ours answers otherwise on purpose, ``tests/vllm/probes.py`` says why.
 """
 
 from collections.abc import AsyncIterator

@@ -74,7 +74,7 @@ CAPPED = {"paper": {"memory": "exact"}, "max_running": {"max": 10}}
         ({"lengths": HUNDRED}, CAPPED, 10, 1 / 0.22),
         # A cap that is not applied does not set it: memory holds 133 of 150 tokens.
         ({"lengths": HUNDRED}, {**CAPPED, "enforce": False}, 10, 1 / (2 / 133 + 0.02)),
-        # No more run than the engine's size, and one where no request fits.
+        # No more run than the engine's size, and one if no request fits.
         ({"lengths": moments_of([(1, 10)])}, {"enforce": False}, 256, 1 / (0.2 / 256 + 0.002)),
         (
             {"lengths": moments_of([(300, 100)]), "engine": engine(kv_tokens=200)},

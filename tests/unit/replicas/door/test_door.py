@@ -211,7 +211,7 @@ async def test_anthropics_clients_send_theirs_in_a_header_of_its_own(behind: Beh
         served = await behind.ask("POST", MESSAGES, headers={"X-Api-Key": key})
         assert served.json()["headers"]["x-brimful-classes"] == "batch,standard"
         assert "x-api-key" not in served.json()["headers"]
-    # Where both are there, the one that all other clients send counts.
+    # If both are there, the one that all other clients send counts.
     await behind.get({"x-api-key": BOB} | bearer(ALICE))
     assert behind.counted == [("bob", "let_in")] * 2 + [("alice", "let_in")]
 

@@ -55,7 +55,7 @@ def built() -> dict[str, DeploymentInfo]:
 
 
 def in_force(built: DeploymentInfo, application: Data) -> Data:
-    """The options that Ray Serve goes by; its number counts where nothing scales."""
+    """The options that Ray Serve goes by; its number counts if nothing scales."""
     schema = ServeApplicationSchema.model_validate(application)
     made = override_deployment_info({MODEL: built}, schema)[MODEL].deployment_config
     assert made.autoscaling_config or made.num_replicas

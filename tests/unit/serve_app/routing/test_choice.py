@@ -11,7 +11,7 @@ from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 
 def sent_to(made: HeadroomChooser[str], names: str, n: int) -> Counter[str]:
-    """Who gets how many of these, where each counts as sent."""
+    """Who gets how many of these, if each counts as sent."""
     taken = Counter[str]()
     for _ in range(n):
         name = made.choose(names, ASKED, NOW_S).replica
