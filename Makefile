@@ -117,10 +117,6 @@ site: install .venv-site/.installed ## The pages of docs as one site in build/si
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
 	$(BIN)/python -m benchmarks scheduler
 
-.PHONY: bench-controller
-bench-controller: install ## Cost of the controller with 1,000 replicas: CPU share, time of an exchange
-	$(BIN)/python -m benchmarks controller $(ARGS)
-
 .PHONY: bench-path
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
 	$(BIN)/python -m benchmarks path $(ARGS)
@@ -134,11 +130,11 @@ bench-faults: install ## What becomes of requests when processes are killed unde
 	$(BIN)/python -m benchmarks faults $(ARGS)
 
 .PHONY: bench-elastic
-bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--only step' takes a part)
+bench-elastic: install ## Replicas that follow demand: ours and the best rivals over 16 days (hours; ARGS='--only step' takes a part)
 	$(BIN)/python -m benchmarks elastic $(ARGS)
 
 .PHONY: bench-pd
-bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, Ray's, Dynamo's, TaiChi's, roles by the controller (hours; ARGS='--engines 4 --only 257/62' takes a part)
+bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, roles by the controller (hours; ARGS='--engines 4 --only 257/62' takes a part)
 	$(BIN)/python -m benchmarks pd $(ARGS)
 
 .PHONY: bench-gpu

@@ -11,7 +11,7 @@ from controller.errors import ReportError
 RELEASE = "0.2.0"  # as in pyproject.toml; a source tree shipped by Ray has no package metadata
 # One more with each change of what a report, its batching block or limits look like on the wire, or
 # of what a policy remembers.
-WIRE = 1
+WIRE = 2
 VERSION = f"{RELEASE}+{WIRE}"
 
 

@@ -92,13 +92,6 @@ def _refuse_auto_model(args: Args) -> None:
         raise ConfigError([f"{AUTO}: {NO_INGRESS}"])
 
 
-def ingress_class(given: Any) -> type[OpenAiIngress]:
-    """The class that answers HTTP where replicas do not, for an ``ingress_cls_config``."""
-    config = IngressClsConfig.model_validate({} if given is None else given)
-    theirs = config.ingress_cls
-    return AdmissionIngress if theirs is OpenAiIngress else theirs
-
-
 def _leave_it_to_haproxy(app: Application) -> None:
     """Let HAProxy send each request where fewest are open, without asking a router's replica."""
     app._ingress_request_router = None

@@ -5,18 +5,16 @@ way; replicas take it over with their next report, which then says so.
 """
 
 import argparse
-import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import dataclass
 from typing import Any
 
 from controller.errors import BrimfulError
 from controller.records import from_wire
 from controller.switch import Switch
-from serve_app.flag_number import number
-from serve_app.options import add_address, add_group, add_json
-from serve_app.outcome import Outcome, Refused, Replica, lines_of
+from serve_app.options import add_address, add_group
 from serve_app.snapshot import connect as join_cluster
 from serve_app.snapshot import first_line
 
@@ -38,6 +36,7 @@ STATUS = (
     " group, or no controller answered in time."
 )
 
+Key = tuple[str, str]  # a replica: its group and its name
 Call = Callable[..., Any]
 """A controller: a method's name and arguments for its answer, or an ``UnansweredError``."""
 
@@ -54,24 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of this group alone, by its name in `brimful status`; else of all groups, those that come"
         " later too. Of a switch for a group and one for all, the newer one holds",
     )
-    parser.add_argument(
-        "--wait",
-        type=number("a finite number from 0", 0),
-        default=WAIT_S,
-        metavar="SECONDS",
-        help=f"how long replicas have time to confirm (default: {WAIT_S:g})",
-    )
-    add_json(parser)
     add_address(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    on = args.state == "on"
-    outcome = switch(connect(args.address), enforce=on, group=args.group, wait_s=args.wait)
-    if args.json:
-        print(json.dumps({**asdict(outcome), "confirmed": outcome.confirmed}))
-    else:
-        print("\n".join(lines_of(outcome, args.wait)))
+    outcome = switch(connect(args.address), enforce=args.state == "on", group=args.group)
+    where = "all groups, and those that come later" if args.group is None else args.group
+    print(f"Control is {args.state} for {where}.", *outcome.lines(), sep="\n")
     return 0 if outcome.confirmed else 1
 
 
@@ -108,12 +96,48 @@ def _caller(handle: Any) -> Call:
     return call
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a switch.
+
+    Args:
+        replicas: those that it is for; "": it goes by this switch or a newer one; else why not.
+        unanswered: controllers that were not reached, by version, and why.
+    """
+
+    replicas: Mapping[Key, str]
+    unanswered: Mapping[str, str]
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether all replicas of all controllers go by it."""
+        return not (self.unanswered or any(self.replicas.values()))
+
+    def lines(self) -> Iterator[str]:
+        """How many of each group confirmed it, and who did not."""
+        if not self.replicas:
+            yield "No replica is there now."
+        count = Counter(group for group, _ in self.replicas)
+        late = {key: why for key, why in self.replicas.items() if why}
+        missing = Counter(group for group, _ in late)
+        for group, n in sorted(count.items()):
+            yield f"  {group}: {n - missing[group]} of {n} replicas confirmed"
+        if late:
+            yield "Not confirmed; each takes the switch over as soon as it reaches the controller:"
+        for (group, replica), why in late.items():
+            yield f"  {replica} of {group}: {why}"
+        for version, why in self.unanswered.items():
+            yield f"Not reached: the batch controller {version} and its replicas ({why})."
+        if self.unanswered:
+            yield "Run the command again."
+
+
 def switch(
     controllers: Mapping[str, Call],
     *,
     enforce: bool,
     group: str | None,
-    wait_s: float,
+    wait_s: float = WAIT_S,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Outcome:
@@ -125,12 +149,11 @@ def switch(
     _check_group(controllers, group)
     until_s = clock() + wait_s
     made: dict[str, Switch] = {}
-    seen: dict[tuple[str, str], Replica] = {}
-    refused: dict[str, tuple[Refused, ...]] = {}  # by version
+    seen: dict[Key, str] = {}
     while True:
         unanswered: dict[str, str] = {}
         settled = True
-        seen = {key: replace(replica, confirmed=False) for key, replica in seen.items()}
+        seen = dict.fromkeys(seen, "it reports no more")
         for version, call in controllers.items():
             try:
                 known = _made_known(call, version, made, enforce=enforce, group=group)
@@ -138,13 +161,8 @@ def switch(
                 unanswered[version] = str(error)
                 continue
             settled = settled and known["up_s"] >= SETTLED_S
-            seen |= {(r.group, r.replica): r for r in _replicas(known, made[version])}
-            refused[version] = tuple(_refused(known, group))
-        untaken = tuple(one for some in refused.values() for one in some)
-        for one in untaken:  # it may have been taken before
-            seen.pop((one.group, one.replica), None)
-        replicas = tuple(seen[key] for key in sorted(seen))
-        outcome = Outcome(enforce, group, replicas, unanswered, untaken)
+            seen |= _replicas(known, made[version])
+        outcome = Outcome({key: seen[key] for key in sorted(seen)}, unanswered)
         if outcome.confirmed and settled:
             return outcome
         if clock() >= until_s:
@@ -173,25 +191,17 @@ def _made_known(
     raise UnansweredError("it does not keep the switch")
 
 
-def _replicas(known: dict[str, Any], made: Switch) -> Iterator[Replica]:
-    """Those that the switch is for."""
+def _replicas(known: dict[str, Any], made: Switch) -> dict[Key, str]:
+    """Those that the switch is for; "" or why it does not hold there."""
+    found: dict[Key, str] = {}
     for one in known["replicas"]:
-        if made.group in (None, one["group"]):
-            yield Replica(
-                group=one["group"],
-                replica=one["replica"],
-                confirmed=one["epoch_ms"] >= made.epoch_ms,
-                enforced=one["enforced"],
-                configured=one["configured"],
-                reported_s_ago=round(one["age_s"], 1),
-            )
-
-
-def _refused(known: dict[str, Any], group: str | None) -> Iterator[Refused]:
-    """Those whose last report was refused a moment ago; controllers of old versions name none."""
-    for one in known.get("refused", ()):
-        if group in (None, one["group"]) and one["refused_s_ago"] <= REFUSED_S:
-            yield Refused(one["group"], one["replica"], one["reason"])
+        said = f"last report {one['age_s']:.1f} s ago"
+        found[one["group"], one["replica"]] = "" if one["epoch_ms"] >= made.epoch_ms else said
+    for one in known.get("refused", ()):  # controllers of old versions name none
+        if one["refused_s_ago"] <= REFUSED_S:
+            said = f"its report is refused, it decides by itself: {one['reason']}"
+            found[one["group"], one["replica"]] = said
+    return {key: why for key, why in found.items() if made.group in (None, key[0])}
 
 
 def _check_group(controllers: Mapping[str, Call], group: str | None) -> None:

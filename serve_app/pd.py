@@ -45,7 +45,7 @@ SAME = (
     "speculative_config",
 )
 # Of a decode engine's batching, what holds for the prefill engine too if it has no block.
-SHARED = ("policy", "enforce", "exchange_hz", "lease_s")
+SHARED = ("policy", "enforce", "lease_s")
 SHARED_SLA = ("ttft_ms", "percentile")
 
 

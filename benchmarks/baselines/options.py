@@ -15,21 +15,6 @@ class SarathiOptions(Block):
     """Sarathi's static chunk: the engine's own two limits are all its constants."""
 
 
-class PpasOptions(Block):
-    """P-PAS, and P-PAS+.
-
-    Args:
-        budget_cap: B_cap, tokens of a step under pressure; the engine's own budget is B_max.
-        prefills: so many, running or waiting, beside a decode are pressure.
-        large_prefill_tokens: P-PAS+: so much left of the only running prefill, beside two decodes,
-            is pressure as well; 0: P-PAS.
-    """
-
-    budget_cap: PositiveInt = 2048
-    prefills: PositiveInt = 2
-    large_prefill_tokens: NonNegativeInt = 0
-
-
 class RefinerOptions(Block):
     """The budget refiner of vllm-ascend.
 
@@ -118,43 +103,13 @@ class NewTokenRatioOptions(Block):
     newcomers: Literal["whole", "ratio"] = "whole"
 
 
-class Gradient2Options(Block):
-    """Netflix's Gradient2 limit on the running requests.
-
-    Args:
-        first, least, most: of the limit; ``most`` is the engine's cap where that is less.
-        queue: by how much the limit grows where nothing queues.
-        smoothing: weight of a new limit.
-        long_window: windows that the long average of step times remembers.
-        window_s: steps of so long make one measurement.
-        tolerance: times the long average that a step may take before the limit shrinks.
-    """
-
-    first: PositiveInt = 20
-    least: PositiveInt = 20
-    most: PositiveInt = 200
-    queue: PositiveInt = 4
-    smoothing: float = Field(0.2, gt=0, le=1)
-    long_window: PositiveInt = 600
-    window_s: NonNegativeFloat = 1.0
-    tolerance: PositiveFloat = 1.5
-
-
 RivalOptions = (
-    SarathiOptions
-    | PpasOptions
-    | RefinerOptions
-    | QoserveOptions
-    | PastFutureOptions
-    | NewTokenRatioOptions
-    | Gradient2Options
+    SarathiOptions | RefinerOptions | QoserveOptions | PastFutureOptions | NewTokenRatioOptions
 )
 RIVALS: dict[str, type[RivalOptions]] = {
     "sarathi": SarathiOptions,
-    "ppas": PpasOptions,
     "refiner": RefinerOptions,
     "qoserve": QoserveOptions,
     "past_future": PastFutureOptions,
     "new_token_ratio": NewTokenRatioOptions,
-    "gradient2": Gradient2Options,
 }

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from replicas.profiles.profile import StepProfile
 from simulator.virtual.plan import Plan
-from simulator.virtual.trace import Gap, Outcome, Stay, Step, Trace, make_gaps
+from simulator.virtual.trace import Gap, Outcome, Step, Trace, make_gaps
 from simulator.workloads.requests import Request
 
 
@@ -27,7 +27,6 @@ def replay_request_level(
     queue = [k for k, outcome in enumerate(outcomes) if not outcome.refused]
     steps: list[Step] = []
     gaps: list[Gap] = []
-    stays: list[Stay] = []
     while next_one < len(queue) and (drain or now_s <= requests[-1].arrival_s):
         now_s = max(now_s, requests[queue[next_one]].arrival_s)
         batch: list[int] = []
@@ -43,12 +42,9 @@ def replay_request_level(
             own = ends_s[: requests[k].output_tokens]
             outcomes[k] = Outcome(requests[k], False, len(own), now_s, own[0], own[-1])
             gaps += ((b - a, b, k) for a, b in pairwise(own))
-            stays.append(Stay(k, now_s, own[-1], ends_s[-1]))
         now_s = ends_s[-1]
     gaps.sort(key=lambda gap: gap[1])
-    return Trace(
-        tuple(outcomes), tuple(steps), make_gaps(gaps), tuple(stays), profile.kv_tokens, now_s
-    )
+    return Trace(tuple(outcomes), tuple(steps), make_gaps(gaps), profile.kv_tokens, now_s)
 
 
 def _serve(

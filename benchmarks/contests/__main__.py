@@ -23,7 +23,6 @@ from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.report.workers import Bench
 
-ALL = "all"  # in place of a scenario: one setting for all of a part on ``PAPER``
 AT_LEAST = {"capacity": 1.0, "shifting": 1.1, "offline": 0.995, "classes": 1.05, "disturbed": 1.0}
 Values = Mapping[tuple[str, str], Sequence[float]]  # by scenario and spec: of each draw
 

@@ -87,7 +87,6 @@ class Sweep:
 
 SWEEPS = {
     "sarathi": Sweep(),
-    "ppas": Sweep(scaled=("budget_cap",), choices={"prefills": (1, 2, 4)}),
     "refiner": Sweep(
         scaled=("slo_frac",), begins=({"slo_frac": 1.0}, {"slo_frac": 0.9}, {"slo_frac": 1.1})
     ),
@@ -120,11 +119,6 @@ SWEEPS = {
         choices={"newcomers": ("whole", "ratio"), "most_new_tokens": (512, 4096)},
         begins=({"first": 0.7},),
     ),
-    "gradient2": Sweep(
-        scaled=("tolerance", "most"),
-        choices={"queue": (1, 4, 16), "long_window": (60, 600)},
-        begins=({"tolerance": 1.5, "most": 200},),
-    ),
 }
 
 
@@ -136,15 +130,10 @@ def first_points(rival: str, static: Point, profile: StepProfile) -> tuple[Point
         profile: whose default engine is tried as well.
     """
     sweep, limits = SWEEPS.get(rival, Sweep()), dict(static.values)
-    cap, chunk = limits[CAP], limits[CHUNK]
     engines: list[Mapping[str, Value]] = [limits]
-    if rival in ("ppas", "refiner", "qoserve"):  # these make the chunk themselves
+    if rival in ("refiner", "qoserve"):  # these make the chunk themselves
         engines.append({CAP: profile.max_num_seqs, CHUNK: profile.max_num_batched_tokens})
     bases = [dict(begin) for begin in sweep.begins]
-    if rival == "ppas":
-        bases = [{"budget_cap": chunk}]
-    if rival == "gradient2" and isinstance(cap, int):
-        bases.append({"tolerance": 1.5, "most": cap, "first": min(20, cap)})
     points = [Point(rival).but({**engine, **base}) for engine, base in product(engines, bases)]
     return tuple(dict.fromkeys([*points, Point(rival)]))
 
@@ -186,7 +175,6 @@ OFFLINE: dict[str, tuple[Mapping[str, Value], ...]] = {
         *_grid({"watermark": (0.0, 0.02, 0.05, 0.1)}),
     ),
     "sarathi": ({}, {CHUNK: 512}, {CHUNK: 512, CAP: 128}),
-    "ppas": ({}, {"budget_cap": 512}, {"budget_cap": 1024}),
     "past_future": (
         *_grid({"reserved_frac": (0.0, 0.02, 0.05, 0.1), "first_guess": (128, 1024)}),
         *_grid({"lengths": ("average",), "busy_frac": (0.0, 0.85, 0.95, 1.0)}),
@@ -197,12 +185,6 @@ OFFLINE: dict[str, tuple[Mapping[str, Value], ...]] = {
             "newcomers": ("whole", "ratio"),
             "most_new_tokens": (512, 4096),
         }
-    ),
-    "gradient2": (
-        {},
-        {"most": 256, "first": 128},
-        {"most": 256, "first": 128, "tolerance": 2.0},
-        {"most": 128, "first": 64},
     ),
     "qoserve": ({}, {"ms_per_token": 0.0}, {"ms_per_token": 0.0, "low_memory_tokens": 0}),
 }

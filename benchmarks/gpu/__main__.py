@@ -1,6 +1,6 @@
 """What control is worth on this card, in the order of worth, until the time is over.
 
-python -m benchmarks.gpu --out DIR [--budget-s 520] [--parts steps beside serve memory]
+python -m benchmarks.gpu --out DIR [--budget-s 520] [--parts steps beside serve]
 """
 
 import argparse
@@ -17,8 +17,7 @@ from benchmarks.gpu.card import describe
 from benchmarks.gpu.tuning import WORKLOADS, Tuner
 from benchmarks.report.document import ROOT
 
-PARTS = ("steps", "beside", "serve", "memory")
-TIGHT = "exponential:257,447"
+PARTS = ("steps", "beside", "serve")
 SLA_STEPS = 1.85  # the tight SLA in steps of one request: 50 ms on the machine of the paper
 RELAXED_MS = 25.0
 
@@ -108,7 +107,7 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
     tight_ms = args.itl_ms or round(SLA_STEPS * profile.step_s(1, 500, 0, 0) * 1000, 1)
     sizes = Sizes(seconds=args.seconds, skip_s=args.seconds / 4)
     if args.tiny:
-        sizes = replace(sizes, offline=40, beside=32, held=16)
+        sizes = replace(sizes, beside=32)
     contest = Contest(engine, profile, spec, tuner, args.out, sizes)
     contest.row("gpu_table_mape", off[0], "%", 5)
     contest.row("gpu_table_p99", off[1], "%", 15)
@@ -124,15 +123,11 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
     if "serve" in args.parts:
         for row in rows:
             contest.ask(row)
-    if "memory" in args.parts:
-        contest.ask(contest.tight(TIGHT))
     if "beside" in args.parts:
         contest.beside_plain(budget.part(args.budget_s * 0.1))
-    for number, (row, (_, _, load)) in enumerate(zip(rows, serves, strict=True)):
+    for row, (_, _, load) in zip(rows, serves, strict=True):
         if "serve" in args.parts:
             contest.serve(row, load, args.rounds, budget)
-        if number == 1 and "memory" in args.parts:
-            contest.memory(TIGHT, budget)
     left_out = ", ".join(dict.fromkeys(budget.left_out)) or "nothing"
     print(f"{card['described']}; left out: {left_out}; {budget.left_s:.0f} s left")
     print(json.dumps({"bench": "gpu", "rows": contest.rows}))

@@ -19,7 +19,7 @@ from replicas.profiles.profile import StepProfile
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.requests import Request, length_stats
-from simulator.workloads.traffic import draw_requests, draw_traffic
+from simulator.workloads.traffic import draw_traffic
 
 ROUNDS = 4  # of ours beside vLLM's own scheduler
 LOADS = (0.85, 0.5)  # of the fluid limit
@@ -31,16 +31,12 @@ class Sizes:
 
     Args:
         seconds, skip_s: of arrivals, and of these what fills the engine and does not count.
-        offline: requests of a run without an SLA, all at once.
         beside: requests of a run of ours beside vLLM's own scheduler.
-        held: requests of mean length that the tight KV memory holds.
     """
 
     seconds: float = 12.0
     skip_s: float = 3.0
-    offline: int = 500
     beside: int = 480
-    held: int = 160
 
 
 class Contest:
@@ -59,8 +55,8 @@ class Contest:
         self.rows: list[dict[str, Any]] = []
         self._engine, self._profile, self._spec = engine, profile, spec
         self._tuner, self._out, self._sizes = tuner, out, sizes
-        self._policies: dict[tuple[str, float | None, Limits | None], Governor] = {}
-        self._warm: set[float | None] = set()
+        self._policies: dict[tuple[str, float, Limits | None], Governor] = {}
+        self._warm: set[float] = set()
 
     def row(self, id_: str, value: float, unit: str = "ratio", target: Any = None) -> None:
         """One more figure; all of them are written."""
@@ -74,20 +70,9 @@ class Contest:
         limit = fluid_limit_per_s(self._profile, stats, itl_ms / 1000)
         return Row(self._spec, workload, load * limit, itl_ms, 3 * self._sizes.seconds)
 
-    def tight(self, workload: str) -> Row:
-        """All at once, in the tight KV memory."""
-        stats = length_stats(self._drawn(workload))
-        kv = int(self._sizes.held * (stats.mean_input + stats.mean_output / 2))
-        return Row(self._spec, workload, math.inf, None, self._sizes.offline, kv)
-
     def ask(self, row: Row) -> None:
         """Begin to look for its best static limits."""
         most, most_tokens = self._engine.size.max_num_seqs, self._engine.size.max_num_batched_tokens
-        if row.itl_ms is None:
-            held = self._sizes.held
-            caps = sorted({min(int(held * x), most) for x in (0.6, 0.75, 0.9, 1.0, 1.15, 1.4)})
-            self._tuner.ask(row, [(cap, most_tokens) for cap in caps])
-            return
         budgets = (48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1536)
         fit = [b for b in budgets if b <= most_tokens]
         self._tuner.ask(row, [(min(most, b), b) for b in sorted(fit, key=lambda b: abs(b - 256))])
@@ -181,33 +166,10 @@ class Contest:
         p50 = [float(np.mean([one.ttft_s[1] for one in runs])) for runs in (ours, theirs)]
         self.row(f"gpu_{label}_ttft_p50_over_{best}", p50[0] / p50[1], target=1.2)
 
-    def memory(self, workload: str, budget: Budget) -> None:
-        """Output tokens/s and preemptions where KV memory is tight, no SLA."""
-        row, label = self.tight(workload), f"{label_of(workload)}_tight"
-        found: dict[str, list[float]] = {}
-        drawn = self._drawn(workload)
-        self._engine.keep_kv_free(row.kv_tokens)
-        best = self._tuner.best(row, 1, min(20.0, budget.left_s))[0]
-        tuned = f"static-{best[0]}"
-        for index, name in enumerate(("adaptive", tuned, "default", tuned, "adaptive")):
-            if not budget.room(self._sizes.seconds * 1.5, f"{label} {name}"):
-                continue
-            governor = self._policy(row, name, best if name == tuned else None)
-            run = self._engine.serve(drawn, governor, 5 * self._sizes.seconds)
-            found.setdefault(name, []).append(run.tokens_per_s)
-            self.row(f"gpu_{label}_{name}_{index}_tokens_per_s", run.tokens_per_s, "tokens/s")
-            each = run.preemptions / len(drawn)
-            self.row(f"gpu_{label}_{name}_{index}_preemptions", each, "per request")
-        self._engine.keep_kv_free(None)
-        for name, target in (("default", 1.08), (tuned, 1.0)):
-            if name in found and "adaptive" in found:
-                ratio = np.mean(found["adaptive"]) / np.mean(found[name])
-                self.row(f"gpu_{label}_over_{name}", float(ratio), target=target)
-
     def _figures(self, run: Run, row: Row) -> Figures | None:
         try:
             return figures_of(
-                run.served, (row.itl_ms or 0) / 1000, 99.0, self._sizes.skip_s, self._sizes.seconds
+                run.served, row.itl_ms / 1000, 99.0, self._sizes.skip_s, self._sizes.seconds
             )
         except ValueError:
             return None
@@ -216,9 +178,8 @@ class Contest:
         """It keeps what it has learned for as long as its SLA is the same."""
         key = name, row.itl_ms, limits
         if key not in self._policies:
-            batching: dict[str, Any] = {"policy": name if name == "adaptive" else "static"}
-            if row.itl_ms is not None:
-                batching["sla"] = {"itl_ms": row.itl_ms}
+            policy = name if name == "adaptive" else "static"
+            batching: dict[str, Any] = {"policy": policy, "sla": {"itl_ms": row.itl_ms}}
             cap, chunk = limits or (None, None)
             self._policies[key] = self._engine.governor(
                 parse_batching(batching), cap=cap, chunk=chunk
@@ -228,10 +189,6 @@ class Contest:
     def _arrivals(self, row: Row, seed: int) -> list[Request]:
         n = max(math.ceil(row.rate_per_s * self._sizes.seconds), 20)
         drawn = draw_traffic(load_workload(row.workload), n, None, seed).at(row.rate_per_s)
-        return self._fitting(drawn)
-
-    def _drawn(self, workload: str) -> list[Request]:
-        drawn = draw_requests(load_workload(workload), self._sizes.offline, math.inf, None, 7)
         return self._fitting(drawn)
 
     def _fitting(self, drawn: Sequence[Request]) -> list[Request]:

@@ -111,7 +111,6 @@ class Engine(CoreEngine):
         args, kwargs = self._ours.made_of
         cls = AsyncScheduler if self._ours.scheduler_config.async_scheduling else Scheduler
         self._plain = cls(*args, **kwargs)
-        self._kept: list[Any] = []
 
     def switch(self, *, plain: bool) -> None:
         """From now on vLLM's own scheduler runs the engine, or ours: same weights, same graphs."""
@@ -128,16 +127,6 @@ class Engine(CoreEngine):
         """KV memory that requests may use now, tokens."""
         pool = self.scheduler.kv_cache_manager.block_pool
         return int(pool.get_num_free_blocks() * self.scheduler.block_size)
-
-    def keep_kv_free(self, tokens: int | None) -> None:
-        """Take KV blocks away so that ``tokens`` are left; None: give them back."""
-        pool = self.scheduler.kv_cache_manager.block_pool
-        if self._kept:
-            pool.free_blocks(self._kept)
-            self._kept = []
-        if tokens is not None:
-            spare = pool.get_num_free_blocks() - tokens // self.scheduler.block_size
-            self._kept = pool.get_new_blocks(max(spare, 0))
 
     def governor(
         self, batching: BatchingConfig, *, cap: int | None = None, chunk: int | None = None
@@ -169,28 +158,17 @@ class Engine(CoreEngine):
             governor: None: vLLM's own scheduler.
         """
         self.switch(plain=governor is None)
-        before = 0
         if governor:
             self._ours.follow(governor)
             self._ours.samples, self._ours.own_us = [], []
             self._ours.recording = True
-            before = self._preemptions(governor)
         served = self.serve_all(requests, limit_s)
         self._ours.recording = False
         self.clear()
         self.switch(plain=False)
         if governor is None:
-            return Run(served, 0, (), ())
-        return Run(
-            served,
-            self._preemptions(governor) - before,
-            tuple(self._ours.samples),
-            tuple(self._ours.own_us),
-        )
-
-    def _preemptions(self, governor: Governor) -> int:
-        state = EngineState(0, 0, 0)
-        return governor.report(state, self._ours.now_s(), "card", "card").preemptions
+            return Run(served, (), ())
+        return Run(served, tuple(self._ours.samples), tuple(self._ours.own_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +176,11 @@ class Run:
     """What one run came to.
 
     Args:
-        preemptions: of our scheduler; 0 where vLLM's own ran.
         samples: every step; empty where vLLM's own ran.
         own_us: own code of each step, microseconds.
     """
 
     served: Served
-    preemptions: int
     samples: tuple[StepSample, ...]
     own_us: tuple[float, ...]
 

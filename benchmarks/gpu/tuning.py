@@ -28,35 +28,29 @@ class Row:
     """A workload at a rate, on a profile.
 
     Args:
-        rate_per_s: infinite: all at once, and output tokens/s are what counts.
-        itl_ms: of the SLA; None: there is none.
-        kv_tokens: None: the profile's.
+        itl_ms: of the SLA.
     """
 
     profile: str
     workload: str
     rate_per_s: float
-    itl_ms: float | None
+    itl_ms: float
     seconds: float
-    kv_tokens: int | None = None
 
 
 def cost_of(row: Row, limits: Limits) -> float:
-    """J of a static engine with these limits, or seconds per output token; the less the better."""
+    """J of a static engine with these limits, the less the better."""
     from simulator.replay.engine import Ground, replay
 
-    profile = load_profile(row.profile).with_kv_tokens(row.kv_tokens)
+    profile = load_profile(row.profile)
     options = EngineOptions(
         max_num_seqs=limits[0], max_num_batched_tokens=limits[1], async_scheduling=True
     )
     sla = Sla(itl_ms=row.itl_ms)
-    offline = math.isinf(row.rate_per_s)
-    n = int(row.seconds) if offline else math.ceil(row.rate_per_s * row.seconds)
+    n = math.ceil(row.rate_per_s * row.seconds)
     requests = draw_traffic(load_workload(row.workload), n, None, SEED).at(row.rate_per_s)
     trace = replay(requests, parse_policy("static", sla, options), Ground(profile))
     figures = summarise("static", trace, sla)
-    if offline:
-        return 1 / figures.output_tokens_per_s
     return math.inf if figures.j is None else figures.j
 
 

@@ -100,8 +100,7 @@ def _tables(found: Mapping[str, Measured]) -> list[str]:
     head = ("", "refusal p99, ms", "attempts", "5xx", "503", "unfinished", "broken", "late")
     notes = [
         f"- `{name}`: {VARIANTS[name]}. The client waited for a core"
-        f" {'?' if m.waited_frac is None else f'{m.waited_frac:.1%}'} of the time; other programs"
-        f" took {m.others_cores:.2f} cores."
+        f" {'?' if m.waited_frac is None else f'{m.waited_frac:.1%}'} of the time."
         for name, m in found.items()
     ]
     return [

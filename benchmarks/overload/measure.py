@@ -1,13 +1,10 @@
 """One variant after the other on one cluster."""
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import psutil
 
 from benchmarks.overload.client import plan, send
 from benchmarks.overload.figures import Figures, Promise, figures, phases_of
@@ -23,9 +20,9 @@ from benchmarks.overload.shapes import (
     SLOTS,
     lengths,
 )
-from benchmarks.overload.stack import MODEL, URL, Fleet, application, fleet
+from benchmarks.overload.stack import MODEL, URL, application, fleet
 from replicas.profiles.profile_file import load_profile
-from serve_app.demo.machine import Machine
+from serve_app.demo.machine import Waited
 from serve_app.launch.running import wait_reached
 
 WARM_UP_S, SETTLE_S = 5.0, 20.0
@@ -47,12 +44,10 @@ class Measured:
 
     Attributes:
         waited_frac: share of the time in which the client had work and no core; None: not known.
-        others_cores: that other programs took meanwhile.
     """
 
     figures: Figures
     waited_frac: float | None
-    others_cores: float
 
 
 def promise(time_scale: float) -> Promise:
@@ -74,17 +69,17 @@ def capacity_per_s(seconds: float, time_scale: float) -> float:
     return sum(seconds / 2 <= o.ended_s < seconds and o.whole for o in found) / (seconds / 2)
 
 
-def run(deployed: Fleet, variant: str, per_s: float, settings: Settings) -> Measured:
+def run(variant: str, per_s: float, settings: Settings) -> Measured:
     """One variant under all loads."""
     phases = phases_of(LOADS, settings.seconds)
     loads = [(load * per_s, settings.seconds) for load in LOADS]
     asked = plan(loads, SHARES, settings.seed, lengths)
     print(f"{variant}: {len(asked)} requests", file=sys.stderr)
-    machine = Machine([psutil.Process(os.getpid()), psutil.Process(deployed.pid)])
+    waited = Waited()
     outcomes = asyncio.run(send(URL, MODEL, asked, phases[-1].end_s + GRACE_S))
-    shares = machine.shares()
+    waited_frac = waited.frac()
     found = figures(outcomes, phases, promise(settings.time_scale))
-    return Measured(found, shares.waited_frac, shares.others_cores)
+    return Measured(found, waited_frac)
 
 
 def measure(variants: Sequence[str], settings: Settings) -> tuple[float, dict[str, Measured]]:
@@ -101,5 +96,5 @@ def measure(variants: Sequence[str], settings: Settings) -> tuple[float, dict[st
                 seconds = max(settings.seconds / 2, 10.0)
                 per_s = ONE * capacity_per_s(seconds, settings.time_scale)
                 time.sleep(SETTLE_S)
-            found[variant] = run(deployed, variant, per_s, settings)
+            found[variant] = run(variant, per_s, settings)
     return per_s, found

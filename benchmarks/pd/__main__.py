@@ -1,9 +1,9 @@
 """Prefill and decode apart, under one control, in virtual time (``make bench-pd``).
 
-Capacity inside the SLA of a fleet whose engines all do both, of each fixed ratio, of Ray's as
-shipped, of the rules of Dynamo and TaiChi, and of ``auto``, which chooses how many engines compute
-prompts and which way each request takes. What ran is kept; a run that was stopped goes on where it
-was.
+Capacity inside the SLA of a fleet whose engines all do both, of fixed ratios, and of ``auto``,
+which chooses how many engines compute prompts and which way each request takes. What ran is kept; a
+run that was stopped goes on where it was. 2744ba77 has Ray's ratio and the rules of Dynamo and
+TaiChi beside these.
 """
 
 from benchmarks.pd.measure import Task, measure
@@ -11,7 +11,6 @@ from benchmarks.pd.table import (
     ENGINES,
     ITLS_MS,
     LINKS_GBIT_S,
-    RIVALS,
     WORKLOADS,
     arms_of,
     figures,
@@ -30,11 +29,7 @@ TEXT = (
     " run p99 of the gaps between tokens is within D and p99 of the time to first token within 2"
     " s; the first token is the decode engine's. One draw of requests a row; the first 20 s at"
     " half the rate. `P:D`: so many engines compute prompts, `adaptive` in all, no prompt goes"
-    " direct. `stock:P:D`: Ray's PD as shipped, vLLM's default limits, pairs by power of two"
-    " choices. `dynamo:P:D`: Dynamo's planner, which begins so and decides every 60 s;"
-    " `taichi:P:D`: TaiChi's rule for prompts with the ratio that the closed form finds best;"
-    " both with `adaptive` in all and more told than they would know (`benchmarks/pd/dynamo.py`,"
-    " `taichi.py`). `auto` begins with all engines mixed and knows nothing of the workload."
+    " direct. `auto` begins with all engines mixed and knows nothing of the workload."
 )
 
 
@@ -49,7 +44,7 @@ def main() -> None:
     tasks = [
         Task(row, arm, FIRST_SEED, args.small)
         for row in rows_of(args.engines, args.only, args.itl_ms, LINKS_GBIT_S)
-        for arm in arms_of(row, FIRST_SEED, args.fixed, tuple(RIVALS))
+        for arm in arms_of(row, FIRST_SEED, args.fixed)
     ]
     runs = list(dict.fromkeys(map(without_link, tasks)))
     with bench_of(args, (FIRST_SEED,), CACHE / "pd.sqlite") as bench:

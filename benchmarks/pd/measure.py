@@ -11,9 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from benchmarks.contests.race import highest
-from benchmarks.pd.dynamo import Planner
-from benchmarks.pd.rivals import RandomPairs
-from benchmarks.pd.taichi import LengthAware
 from controller.config import Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
@@ -43,7 +40,6 @@ PRECISION = 0.04
 NEAR = 0.95  # of the fluid limit: where a search begins
 MOST = 2.4  # times the fluid limit of an aggregated engine: where it ends
 AGGREGATED, AUTO = "aggregated", "auto"
-STOCK, DYNAMO, TAICHI = "stock", "dynamo", "taichi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +71,7 @@ class Task:
     """The capacity of one arm on one draw.
 
     Args:
-        arm: ``aggregated``; ``auto``; ``P:D``: so many engines compute prompts and so many decode,
-            with ``adaptive`` in all; ``stock:P:D``: Ray's PD as shipped; ``dynamo:P:D``: its rule
-            for roles, which begins so; ``taichi:P:D``: its rule for prompts.
+        arm: ``aggregated``; ``auto``; ``P:D``: so many engines compute prompts and so many decode.
     """
 
     row: PdRow
@@ -105,7 +99,8 @@ def course_of(row: PdRow, seed: int, small: bool) -> tuple[Course, Ground]:
 def fluid_splits(row: PdRow, seed: int, *, direct: bool) -> tuple[Split, ...]:
     """What ``controller.roles`` says of the true step times and lengths."""
     course, ground = course_of(row, seed, False)
-    cost = _cost(ground)
+    cost = ground.profile.cost
+    assert isinstance(cost, LinearCost)
     model = StepModel(
         cost.fixed_s, cost.per_decode_s, cost.per_kv_s, cost.per_prefill_s, cost.per_context_s, 0.0
     )
@@ -117,40 +112,17 @@ def fluid_splits(row: PdRow, seed: int, *, direct: bool) -> tuple[Split, ...]:
     return splits(model, lengths, fleet, row.transfer, row.sla, direct=direct)
 
 
-def rule_of(arm: str) -> str:
-    """Who leads an arm; empty: a fixed ratio."""
-    first = arm.split(":")[0]
-    return "" if first.isdigit() else first
-
-
 def prefill_of(arm: str) -> int:
     """The prefill engines that an arm begins with."""
-    parts = arm.split(":")
-    return int(parts[-2]) if len(parts) > 1 else 0
-
-
-def _cost(ground: Ground) -> LinearCost:
-    cost = ground.profile.cost
-    assert isinstance(cost, LinearCost)
-    return cost
+    return int(arm.split(":")[0]) if ":" in arm else 0
 
 
 def steering_of(task: Task) -> Steering:
     """Who leads the fleet of an arm."""
-    row, rule, prefill = task.row, rule_of(task.arm), prefill_of(task.arm)
-    if rule == AUTO:
+    row = task.row
+    if task.arm == AUTO:
         return Auto(row.engines, row.transfer, row.sla, task.seed)
-    if rule == STOCK:
-        return RandomPairs(row.engines, prefill, task.seed)
-    if rule == TAICHI:
-        return LengthAware(row.engines, prefill, row.transfer, row.sla, task.seed)
-    if rule == DYNAMO:
-        ground = course_of(row, task.seed, task.small)[1]
-        cost, of = _cost(ground), ground.profile
-        costs = cost.fixed_s, cost.per_decode_s, cost.per_prefill_s
-        most = of.max_num_seqs, of.kv_tokens
-        return Planner(row.engines, prefill, row.transfer, row.sla, costs, most, task.seed)
-    return Fixed(row.engines, prefill, row.transfer, row.sla, task.seed)
+    return Fixed(row.engines, prefill_of(task.arm), row.transfer, row.sla, task.seed)
 
 
 def warmed_up(requests: Sequence[Request]) -> tuple[Request, ...]:
@@ -164,9 +136,7 @@ def run_at(task: Task, rate_per_s: float) -> FleetTrace:
     row = task.row
     course, ground = course_of(row, task.seed, task.small)
     requests = warmed_up(course.requests_at(row.engines * rate_per_s))
-    stock = rule_of(task.arm) == STOCK
-    sla, policy = (Sla(), "static") if stock else (row.sla, "adaptive")
-    plan = parse_policy(policy, sla, engine_of(ground.profile))
+    plan = parse_policy("adaptive", row.sla, engine_of(ground.profile))
     return Fleet(requests, plan, ground, row.engines, row.transfer, steering_of(task)).run()
 
 
@@ -174,8 +144,8 @@ def measure(task: Task) -> float:
     """The capacity, requests/s of an engine; 0 where no rate holds."""
     row = task.row
     limit = course_of(row, task.seed, task.small)[0].fluid_limit_per_s
-    found = fluid_splits(row, task.seed, direct=rule_of(task.arm) in (AUTO, TAICHI))
     best = task.arm == AUTO
+    found = fluid_splits(row, task.seed, direct=best)
     bound = max(found, key=lambda one: one.per_s) if best else found[prefill_of(task.arm)]
 
     def holds(rate_per_s: float) -> bool:

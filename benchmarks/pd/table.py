@@ -4,17 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from benchmarks.pd.measure import (
-    AGGREGATED,
-    AUTO,
-    DYNAMO,
-    STOCK,
-    TAICHI,
-    PdRow,
-    Task,
-    fluid_splits,
-    rule_of,
-)
+from benchmarks.pd.measure import AGGREGATED, AUTO, PdRow, Task, fluid_splits
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, exactly, shown
 
@@ -28,7 +18,6 @@ WORKLOADS = {
 }
 ENGINES, ITLS_MS, LINKS_GBIT_S = (4, 16), (50.0, 100.0), (25.0, 200.0)
 OVER_AGGREGATED, OVER_MEAN, OVER_FIXED = 1.0, 1.25, 0.95
-RIVALS = {STOCK: "Ray's as shipped", DYNAMO: "Dynamo's planner", TAICHI: "TaiChi's rule"}
 LEAST = 1e-3  # requests/s: what counts for an arm that no rate holds
 
 
@@ -54,21 +43,16 @@ def name_of(row: PdRow) -> str:
     return f"{word}, {row.engines} engines, {row.itl_ms:g} ms, {row.link_gbit_s:g} Gbit/s"
 
 
-def arms_of(row: PdRow, seed: int, fixed: int, rivals: Sequence[str]) -> list[str]:
+def arms_of(row: PdRow, seed: int, fixed: int) -> list[str]:
     """Who is compared on a row.
 
     Args:
         fixed: of the fixed ratios as many, the best ones by the closed form; 0: all.
-        rivals: these, each with the ratio that is best by the closed form.
     """
     bounds = fluid_splits(row, seed, direct=False)[1:]
     best = sorted(bounds, key=lambda one: -one.per_s)[: fixed or None]
     ratios = [f"{one.prefill}:{row.engines - one.prefill}" for one in best]
-    hybrids = fluid_splits(row, seed, direct=True)[1:]
-    hybrid = max(hybrids, key=lambda one: one.per_s).prefill
-    of = {name: f"{name}:{ratios[0]}" for name in (STOCK, DYNAMO)}
-    of[TAICHI] = f"{TAICHI}:{hybrid}:{row.engines - hybrid}"
-    return [AGGREGATED, AUTO, *ratios, *(of[name] for name in rivals)]
+    return [AGGREGATED, AUTO, *ratios]
 
 
 def without_link(task: Task) -> Task:
@@ -87,14 +71,10 @@ def figures(found: Mapping[Task, float]) -> list[Row]:
         ratio = auto / max(per_s[AGGREGATED], LEAST)
         over.setdefault(row.itl_ms, []).append(ratio)
         made.append(_row(row, "aggregated", "over aggregated", ratio, OVER_AGGREGATED))
-        if ratios := _fixed(per_s):
+        if ratios := [arm for arm in per_s if ":" in arm]:
             best = max(ratios, key=lambda arm: per_s[arm])
             what = f"over the best fixed ratio ({best})"
             made.append(_row(row, "fixed", what, auto / max(per_s[best], LEAST), OVER_FIXED))
-        for arm in per_s:
-            if name := RIVALS.get(rule_of(arm)):
-                value = auto / max(per_s[arm], LEAST)
-                made.append(_row(row, rule_of(arm), f"over {name} ({arm})", value, None))
     for itl_ms, ratios_of in sorted(over.items()):
         mean = math.exp(sum(map(math.log, ratios_of)) / len(ratios_of))
         made.append(
@@ -109,14 +89,10 @@ def figures(found: Mapping[Task, float]) -> list[Row]:
     return made
 
 
-def _row(row: PdRow, kind: str, what: str, value: float, least: float | None) -> Row:
+def _row(row: PdRow, kind: str, what: str, value: float, least: float) -> Row:
     name = name_of(row)
     word = name.replace(" engines", "").replace(", ", "_").replace(" ", "").replace("/", "-")
     return Row(f"pd_{kind}_{word}", f"{name}: {what}", "ratio", exactly(value), at_least=least)
-
-
-def _fixed(per_s: Mapping[str, float]) -> list[str]:
-    return [arm for arm in per_s if arm[0].isdigit()]
 
 
 def by_row(found: Mapping[Task, float]) -> dict[PdRow, dict[str, float]]:

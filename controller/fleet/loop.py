@@ -20,7 +20,7 @@ from controller.report_checks import check_report
 from controller.roles import as_prefill
 from controller.switch import Switch, Switches, is_on, merged, next_switch
 
-POOL_PERIOD_S = 0.25  # age of the pooled model, at most: one sync at the fastest rate
+POOL_PERIOD_S = 0.25  # age of the pooled model, at most: half a sync
 FEW = 16  # in a group of up to 16 replicas a new one is pooled at once; 1,000 join in half a second
 UNKNOWN_STEP_S = 0.05  # first guess of a step without an SLA
 UNLIKE = 1.5  # replicas of a group differ by a few percent; a throttled clock halves the speed

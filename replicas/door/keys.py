@@ -65,10 +65,6 @@ class KeyRing:
         key = self._by_digest.get(shown)
         return key if key is not None and secrets.compare_digest(key.digest, shown) else None
 
-    def holds(self, digest: bytes) -> bool:
-        """Whether a key of this digest is good now."""
-        return digest in self._by_digest
-
 
 def parse_keys(text: str, where: str) -> KeyRing:
     """The keys in a file's or variable's text: YAML (``keys: [{name, key | sha256, ...}]``), or a

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from ray import serve
-
 from replicas.emulator.executor import EmulatedExecutor
 from replicas.engine.settings import parse_settings
 from replicas.server.plain_calls import AdmittingEngine
@@ -23,25 +21,10 @@ class EmulatedEngine(AdmittingEngine):
     ) -> Any:
         REPLICA.ends("configuration")
         vllm_engine_config.parallel_config.distributed_executor_backend = EmulatedExecutor
-        additional = vllm_engine_config.additional_config
-        rank = serve.get_replica_context().rank.rank
-        vllm_engine_config.additional_config = {
-            **additional,
-            "brimful": of_replica(additional["brimful"], rank),
-        }
         with quick_imports():
             return super()._start_async_llm_engine(
                 vllm_engine_args, vllm_engine_config, placement_group
             )
-
-
-def of_replica(settings: dict[str, Any], rank: int) -> dict[str, Any]:
-    """The settings with the speed of the replica of this rank: the first ``slow_replicas`` lag."""
-    emulate = settings["emulate"]
-    if rank >= emulate["slow_replicas"]:
-        return settings
-    slow = {**emulate, "time_scale": emulate["time_scale"] * emulate["slow_factor"]}
-    return {**settings, "emulate": slow}
 
 
 class EmulatedServer(BrimfulServer):

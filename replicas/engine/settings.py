@@ -30,7 +30,11 @@ PdRole = Literal["prefill", "decode"]
 class EmulateSettings(Block):
     """An accelerator that is only emulated (``replicas.emulator.executor``)."""
 
-    removed: ClassVar[Mapping[str, str]] = {"noise_cv": "it stands in disturbances"}
+    removed: ClassVar[Mapping[str, str]] = {
+        "noise_cv": "it stands in disturbances",
+        "slow_replicas": "all replicas of an entry have one speed, its time_scale",
+        "slow_factor": "all replicas of an entry have one speed, its time_scale",
+    }
 
     profile: str = Field(description="step-time profile: a name, or FILE[:NAME]")
     kv_tokens: int | None = Field(None, gt=0, description="KV memory; None: the profile's")
@@ -39,8 +43,6 @@ class EmulateSettings(Block):
     )
     disturbances: Disturbances = Field(Disturbances(), description="what disturbs steps")
     seed: int = Field(0, ge=0, description="of disturbances and tokens")
-    slow_replicas: int = Field(0, ge=0, description="so many of the replicas are slower")
-    slow_factor: float = Field(2.0, ge=1, description="their steps take this many times as long")
 
 
 SHORT = tuple(Sla.model_fields)  # of batching.sla, for a command line: brimful.itl_ms

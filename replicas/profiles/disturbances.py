@@ -27,10 +27,6 @@ Seconds = Annotated[float, Field(strict=True, ge=0, le=MOST_S)]
 Factor = Annotated[float, Field(strict=True, ge=1, le=MOST_FACTOR)]
 GraphSize = Annotated[int, Field(strict=True, gt=0, le=MOST_GRAPH_TOKENS)]
 
-# vLLM 0.29 without ``compilation_config`` (``VllmConfig._set_cudagraph_sizes``); with fewer than
-# 256 sequences it captures less, and no batch of decodes is larger than what it captures.
-VLLM_GRAPH_SIZES = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
-
 
 @dataclass(frozen=True, slots=True)
 class Pauses:

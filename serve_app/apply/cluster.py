@@ -1,8 +1,7 @@
 """Ray Serve's REST interface: what runs, and what is to run."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import requests
@@ -74,13 +73,9 @@ class Cluster:
         names: list[str],
         timeout_s: float,
         *,
-        twice: Mapping[str, Collection[str]] = MappingProxyType({}),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Wait until these applications run as they were sent.
-
-        Args:
-            twice: by application, deployments of which two replicas have to run.
 
         Raises:
             BrimfulError: one failed, or does not run after so long.
@@ -91,9 +86,7 @@ class Cluster:
                 raise BrimfulError(f"not up after {timeout_s:g} s: {waits}")
             sleep(POLL_S)
             told = self.applications()
-            waits = next(
-                (w for name in names if (w := _waits(name, told, twice.get(name, ())))), ""
-            )
+            waits = next((w for name in names if (w := _waits(name, told))), "")
             settled = 0 if waits else settled + 1
 
 
@@ -107,7 +100,7 @@ def beside(running: Mapping[str, Data], applications: Mapping[str, Data]) -> lis
     return list({**kept, **applications}.values())
 
 
-def _waits(name: str, applications: dict[str, Data], twice: Collection[str]) -> str:
+def _waits(name: str, applications: dict[str, Data]) -> str:
     """What an application still waits for; nothing where it is up.
 
     Raises:
@@ -117,7 +110,6 @@ def _waits(name: str, applications: dict[str, Data], twice: Collection[str]) -> 
     if one.get("status") == "DEPLOY_FAILED":
         raise BrimfulError(f"{name}: DEPLOY_FAILED: {one.get('message')}")
     for deployment, told in (one.get("deployments") or {}).items():
-        running = sum(r.get("state") == "RUNNING" for r in told.get("replicas") or [])
-        if told.get("status") != "HEALTHY" or (deployment in twice and running < 2):
+        if told.get("status") != "HEALTHY":
             return f"{deployment} of {name}: {told.get('status')}: {told.get('message')}"
     return "" if one.get("status") == "RUNNING" else f"{name}: {one.get('status')}"

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ from replicas.door.settings import parse_security
 from serve_app.apply.changes import Changes, changes
 from serve_app.apply.cluster import Cluster, beside
 from serve_app.apply.names import is_model
-from serve_app.apply.options import COUNT, SCALING
 from serve_app.checks.findings import Findings
 from serve_app.checks.live import live_problems
-from serve_app.checks.quick import MAPPINGS, quick_check
+from serve_app.checks.quick import quick_check
 from serve_app.config import DRAIN_TIMEOUT_S, SECURITY
-from serve_app.pd import entries_of
 from serve_app.source import parse_documents, read_documents
 
 Data = dict[str, Any]
@@ -48,11 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would change, send none")
     parser.add_argument(
         "--restart", action="store_true", help="also change what starts every replica anew"
-    )
-    parser.add_argument(
-        "--two-first",
-        action="store_true",
-        help="the same, with two replicas meanwhile where there is one: needs room for the second",
     )
     parser.add_argument(
         "--timeout",
@@ -88,14 +80,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.dry_run:
         return 0
-    gone = args.two_first and any(found[name].gone for name in restarts)
-    if restarts and (gone or not (args.restart or args.two_first)):
+    if restarts and not args.restart:
         raise BrimfulError("\n".join(offers(restarts, found, running)))
-    if restarts and args.two_first:
-        _with_two(cluster, config, found, running, args.timeout)
-    else:
-        _send(cluster, config, {n: target(config, one, n) for n, one in found.items()}, running)
-        cluster.wait(list(found), args.timeout)
+    wanted = {name: target(config, one, name) for name, one in found.items()}
+    cluster.put({**config, "applications": beside(running, wanted)})
+    cluster.wait(list(found), args.timeout)
     print("done; `brimful status` says where a replica refuses its configuration")
     return 0
 
@@ -117,36 +106,7 @@ def read_config(path: Path) -> tuple[Data, bool]:
         config = parse_documents(services[0]["spec"]["serveConfigV2"])[0]
     if not isinstance(config, dict) or not isinstance(config.get("applications"), list):
         raise ConfigError([f"{path}: applications: required key is missing"])
-    if found := [f"{path}: {place}: must be a mapping" for place in _not_mappings(config)]:
-        raise ConfigError(found)
     return config, bool(services)
-
-
-def _not_mappings(config: Data) -> Iterator[str]:
-    """Places whose contents are compared key by key, and that have none."""
-    for index, application in enumerate(config["applications"]):
-        at = join("applications", [index])
-        if not isinstance(application, dict):
-            yield at
-            continue
-        args, overrides = application.get("args") or {}, application.get("deployments") or []
-        if not isinstance(args, dict):
-            yield f"{at}.args"
-            continue
-        held = [(f"{at}.args.{key}", one) for key, one in entries_of(args)]
-        yield from (
-            f"{place}.{key}"
-            for place, entry in held
-            if isinstance(entry, dict)
-            for key in MAPPINGS
-            if not isinstance(entry.get(key) or {}, dict)
-        )
-        named = overrides if isinstance(overrides, list) else [overrides]
-        yield from (
-            join(f"{at}.deployments", [n])
-            for n, one in enumerate(named)
-            if not isinstance(one, dict)
-        )
 
 
 def plan(config: Data, running: dict[str, Data]) -> dict[str, Changes]:
@@ -191,14 +151,15 @@ def offers(restarts: list[str], found: dict[str, Changes], running: dict[str, Da
     if any(found[name].gone for name in restarts):
         lines.append(
             "a model of another name is another deployment: all replicas of the old one go at once."
-            " Deploy it beside the old one, as an application of its own, and remove that after;"
-            " --two-first is of no use here"
+            " Deploy it beside the old one, as an application of its own, and remove that after"
         )
     single = [n for n in restarts if not found[n].gone and _single(running[n])]
     if single:
         lines.append(
-            f"{', '.join(single)} has one replica, so nothing answers meanwhile: --two-first scales"
-            " to two, changes, and scales back"
+            f"{', '.join(single)} has one replica, so nothing answers meanwhile. With two, where"
+            " there is room: first apply the file that runs with deployments: [{name: NAME,"
+            " num_replicas: 2, autoscaling_config: null}], then this one with it and --restart,"
+            " then this one as it is"
         )
     return [*lines, "--restart does it as `serve deploy` would"]
 
@@ -207,63 +168,6 @@ def _single(application: Data) -> list[str]:
     """The models of an application that have one replica."""
     told = application.get("deployments") or {}
     return [n for n, d in told.items() if is_model(n) and d.get("target_num_replicas") == 1]
-
-
-def _with_two(
-    cluster: Cluster,
-    config: Data,
-    found: dict[str, Changes],
-    running: dict[str, Data],
-    timeout_s: float,
-) -> None:
-    """The change with a second replica of each model that has one, until it is made."""
-    single = {name: _single(running[name]) for name, one in found.items() if one.restarts}
-    now = {name: running[name]["deployed_app_config"] for name in single}
-    then = {name: target(config, one, name) for name, one in found.items()}
-    both = {name: scaled(one, single.get(name, [])) for name, one in then.items()}
-    try:
-        print("scaling to two replicas ...")
-        _send(cluster, config, {name: scaled(now[name], single[name]) for name in single}, running)
-        cluster.wait(list(single), timeout_s, twice=single)
-        print("changing, one replica after the other ...")
-        _send(cluster, config, both, running)
-    except BrimfulError:
-        print("scaling back, nothing is changed ...")
-        _send(cluster, config, now, running)
-        raise
-    try:
-        cluster.wait(list(then), timeout_s)
-        print("scaling back ...")
-        _send(cluster, config, then, running)
-        cluster.wait(list(then), timeout_s)
-    except BrimfulError as error:
-        left = ", ".join(name for names in single.values() for name in names)
-        raise BrimfulError(
-            f"{error}\nthe change was sent, and {left} may have two replicas: `brimful apply"
-            " --restart` with this file, or with the one before, scales back"
-        ) from None
-
-
-def scaled(application: Data, deployments: list[str], count: int = 2) -> Data:
-    """The application with so many replicas of these deployments."""
-    listed = {one.get("name"): dict(one) for one in application.get("deployments") or []}
-    for name in deployments:
-        one = listed.setdefault(name, {"name": name})
-        scaling = one.get(SCALING)
-        if isinstance(scaling, dict):  # whose policy is code to Ray Serve: without it, all restart
-            most = max(count, scaling.get("max_replicas", count))
-            bounds = {"min_replicas": count, "initial_replicas": None, "max_replicas": most}
-            one[SCALING] = {**scaling, **bounds}
-        else:
-            one |= {COUNT: count, SCALING: None}
-    return {**application, "deployments": list(listed.values())} if listed else application
-
-
-def _send(
-    cluster: Cluster, config: Data, applications: dict[str, Data], running: dict[str, Data]
-) -> None:
-    """Have these applications run, and those beside them go on as they are."""
-    cluster.put({**config, "applications": beside(running, applications)})
 
 
 def block(config: Data, found: dict[str, Changes]) -> str:

@@ -8,12 +8,10 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from starlette._utils import get_route_path
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -24,6 +22,7 @@ from replicas.admission.answers import error_body
 from replicas.door.key_source import KeySource
 from serve_app.batches.lines import ENDPOINTS
 from serve_app.batches.store import Store
+from serve_app.key_needed import KeyNeeded
 
 WINDOW = re.compile(r"([1-9]\d{0,3})([hd])")
 HOUR_S, DAY_S, LONGEST_WINDOW_S = 3600, 86400, 30 * 86400
@@ -84,7 +83,9 @@ def batch_app(
             Route("/health", _healthy, methods=["GET"]),
         ],
         exception_handlers={HTTPException: _said, Exception: _failed},
-        middleware=[] if keys is None else [Middleware(_Keys, keys=keys)],
+        middleware=[]
+        if keys is None
+        else [Middleware(KeyNeeded, keys=keys, open_paths=("/health",))],
         lifespan=running,
     )
 
@@ -198,22 +199,6 @@ class _Api:
         if told is None:
             raise _wrong("id", f"{shown(request.path_params['id'])}: there is none", 404)
         return told
-
-
-class _Keys(BaseHTTPMiddleware):
-    """Whoever shows a key may do everything; others see whether it is healthy."""
-
-    def __init__(self, app: Any, keys: KeySource) -> None:
-        super().__init__(app)
-        self._keys = keys
-
-    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        known = scheme.lower() == "bearer" and self._keys.ring().find(key.encode()) is not None
-        if known or get_route_path(request.scope) == "/health":
-            return await call_next(request)
-        told = error_body(401, "an API key is needed: Authorization: Bearer KEY", "authorization")
-        return Told(told, 401, {"WWW-Authenticate": "Bearer"})
 
 
 async def _healthy(request: Request) -> Response:

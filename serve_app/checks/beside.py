@@ -1,4 +1,4 @@
-"""What stands in one manifest beside a RayService: does each name what another one has?
+"""What leads to Serve in one manifest with a RayService: does it name a Service that there is?
 
 An object that is not in the manifest may be in the cluster, so only a name that nearly is one of
 the manifest's is a mistake. What an API server or KubeRay refuses by itself is left to them.
@@ -12,94 +12,16 @@ import yaml
 
 from controller.validation import join, shown
 from serve_app.checks.findings import line
-from serve_app.checks.objects import (
-    CLUSTER,
-    RAY_SERVICE,
-    Pods,
-    dig,
-    listed,
-    mapping,
-    named,
-    pods_of,
-    selects,
-)
+from serve_app.checks.objects import RAY_SERVICE, dig, listed, mapping, named
 
-POLICY, BUDGET = "NetworkPolicy", "PodDisruptionBudget"
-# By kind: where a selector of pods stands.
-SELECTORS = {
-    POLICY: "podSelector",
-    **dict.fromkeys((BUDGET, "PodMonitor", "Service"), "selector"),
-}
 SERVE_PORT, SERVE = 8000, "serve"
 Object = Mapping[str, Any]
 
 
-def relation_problems(one: Object, objects: Sequence[Object]) -> Iterator[str]:
-    """What an object says of the others of its manifest that does not hold."""
-    kind = str(one.get("kind"))
-    pods = [group for other in objects for group in pods_of(other)]
-    chosen: list[Pods] = []
-    if key := SELECTORS.get(kind):
-        selector = mapping(one, "spec", key)
-        selector = {"matchLabels": selector} if kind == "Service" else selector
-        chosen = [group for group in pods if selects(selector, group)]
-        if any(selector.values()) and pods and not chosen:
-            told = ", ".join(
-                f"{k}={value}" for k, value in mapping(selector, "matchLabels").items()
-            )
-            yield f"spec.{key}: chooses no pod of this manifest ({told})"
-    of_ray = [
-        group
-        for group in chosen
-        # What an expression chooses is not known here.
-        if group.of_ray and "matchExpressions" not in mapping(one, "spec", str(key))
-    ]
-    if kind == BUDGET and of_ray:
-        yield from _budget(one)
-    if kind == POLICY:
-        yield from _policy(one, of_ray, objects)
-    yield from _routed(one, objects)
-
-
-def _budget(one: Object) -> Iterator[str]:
-    why = "no scale belongs to Ray's pods, so Kubernetes takes minAvailable, as a number, alone"
-    for key in ("maxUnavailable", "minAvailable"):
-        value = dig(one, "spec", key)
-        if value is not None and (key == "maxUnavailable" or not isinstance(value, int)):
-            yield line(f"spec.{key}", value, why)
-
-
-def _policy(one: Object, chosen: list[Pods], objects: Sequence[Object]) -> Iterator[str]:
-    """A network policy that keeps Ray's pods from each other."""
-    types = dig(one, "spec", "policyTypes")
-    ray = [group for other in objects for group in pods_of(other) if group.of_ray]
-    apart = [(to, come) for to in chosen for come in ray if not _lets(objects, to, come)]
-    if apart and "Ingress" in (types if isinstance(types, list) else ["Ingress"]):
-        to, come = (group.place.removeprefix(f"{CLUSTER}.").split(".")[0] for group in apart[0])
-        yield (
-            f"spec.ingress: keeps {come} from {to}; a rule without ports has to let Ray's own pods"
-            " in"
-        )
-
-
-def _lets(objects: Sequence[Object], to: Pods, come: Pods) -> bool:
-    """Whether a rule of the manifest's policies lets a pod of Ray to all ports of another."""
-    policies = [
-        other
-        for other in objects
-        if other.get("kind") == POLICY and selects(mapping(other, "spec", "podSelector"), to)
-    ]
-    for rule in (rule for policy in policies for _, rule in listed(policy, "spec", "ingress")):
-        peers = [peer for _, peer in listed(rule, "from")]
-        here = [one for one in peers if "ipBlock" in one or selects(one.get("podSelector"), come)]
-        if not rule.get("ports") and (here or not peers):
-            return True
-    return False
-
-
-def _routed(one: Object, objects: Sequence[Object]) -> Iterator[str]:
+def route_problems(one: Object, objects: Sequence[Object]) -> Iterator[str]:
+    """Services and ports that an Ingress or a route leads to and that are not there."""
+    services = serve_services(objects)
     for place, name, port in backends(one):
-        services = serve_services(objects)
         if name in services:
             if port is not None and str(port) not in services[name]:
                 told = " or ".join(sorted(services[name]))

@@ -1,18 +1,15 @@
 """``brimful check FILE``: validate a Serve config or RayService manifest before anything starts."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from controller.errors import ConfigError
 from replicas.server.startup import gc_paused
 from serve_app.checks.findings import Findings, Target
 from serve_app.checks.quick import quick_check
-from serve_app.options import add_json
 from serve_app.source import read_documents
 
 FOUND = 2  # exit status
@@ -52,16 +49,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="in a second: YAML and our own blocks, not what Ray Serve and vLLM take",
     )
-    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one summary line per application and ``ok``; with ``--json`` all that was found.
+    """Print one summary line per application and ``ok``.
 
     What needs neither Ray nor vLLM is said first, before they are imported.
 
     Raises:
-        ConfigError: with every problem of every file; not with ``--json``.
+        ConfigError: with every problem of every file.
     """
     crd = None
     if args.crd:
@@ -76,12 +72,6 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(found)
         print("ok so far: what Ray Serve and vLLM take was not checked")
         return 0
-    if args.json:
-        checked = _checked(args.files, target)
-        ok = not any(findings.problems for _, findings in checked)
-        files = [{"file": str(path), **asdict(findings)} for path, findings in checked]
-        print(json.dumps({"ok": ok, "files": files}))
-        return 0 if ok else FOUND
     if not sound(args.files, target, early):
         return FOUND
     print("ok")

@@ -123,13 +123,9 @@ def _check_entry(
     """
     entry = {key: value for key, value in entry.items() if value is not None}
     plain = {key: value for key, value in entry.items() if key not in BLOCKS}
-    shape = [
-        f"{where}.{key}: must be a mapping, got {shown(entry[key])}"
-        for key in MAPPINGS
-        if not isinstance(entry.get(key, {}), dict)
-    ]
     ours = check_blocks(entry, key, where, security, findings)
-    findings.add(shape or _value_problems(plain, where, local_paths=target.local_paths))
+    if all(isinstance(entry.get(one, {}), dict) for one in MAPPINGS):
+        findings.add(_value_problems(plain, where, local_paths=target.local_paths))
     if ours is None or any(problem.startswith(where) for problem in findings.problems):
         return None
     prefix = NAME_PREFIX[ROLES[key]] if key in ROLES else None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.validation import shown
-from serve_app.checks.beside import relation_problems
+from serve_app.checks.beside import route_problems
 from serve_app.checks.clocks import Longest, haproxy_clocks, longest, route_clocks
 from serve_app.checks.crd import schema_problems
 from serve_app.checks.findings import Findings, Target
@@ -37,7 +37,7 @@ def check_documents(
             answer = max(answer, _check_service(document, own, crd), key=lambda one: one.seconds)
     for number, (document, own) in enumerate(zip(documents, owns, strict=True), 1):
         if isinstance(document, dict):
-            own.add([*relation_problems(document, objects)])
+            own.add([*route_problems(document, objects)])
             own.notes.extend(route_clocks(document, objects, answer))
         before = f"document {number}: " if len(documents) > 1 else ""
         findings.add([before + problem for problem in own.problems])

@@ -1,4 +1,4 @@
-"""What stands at a place of plain data, and the pods that an object of Kubernetes' stands for."""
+"""What stands at a place of plain data, and the pods of a RayService."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,31 +8,20 @@ from controller.validation import join
 
 RAY_SERVICE = "RayService"
 CLUSTER = "spec.rayClusterConfig"
-# What KubeRay writes on pods itself; of a cluster's name only KubeRay knows the rest.
-NODE_TYPE, GROUP = "ray.io/node-type", "ray.io/group"
-OF_KUBERAY = {
-    "ray.io/is-ray-node": "yes",
-    "app.kubernetes.io/name": "kuberay",
-    "app.kubernetes.io/created-by": "kuberay-operator",
-}
-UNKNOWN_LABELS = ("ray.io/cluster", "ray.io/serve", "ray.io/identifier")
 
 
 @dataclass(frozen=True)
 class Pods:
-    """Pods that are alike.
+    """Pods of Ray that are alike.
 
     Args:
         place: of their spec in the object.
-        labels: theirs, with what KubeRay adds.
         spec: a pod's; what is no mapping is empty.
-        of_ray: KubeRay makes them.
     """
 
     place: str
-    labels: Mapping[str, Any]
     spec: Mapping[str, Any]
-    of_ray: bool
+    is_head: bool
 
 
 def dig(value: Any, *keys: str) -> Any:
@@ -60,36 +49,12 @@ def named(value: Any) -> str:
     return str(dig(value, "metadata", "name") or "")
 
 
-def pods_of(document: Any) -> Iterator[Pods]:
-    """What pods come of an object."""
-    if dig(document, "kind") == RAY_SERVICE:
-        yield from ray_pods(document)
-    elif dig(document, "kind") == "Pod":
-        yield _pods({"template": document}, "", {})
-    elif mapping(document, "spec", "template", "spec"):
-        yield _pods(document["spec"], "spec", {})
-
-
 def ray_pods(service: Any) -> Iterator[Pods]:
     """The head's and each worker group's pods."""
     cluster = mapping(service, "spec", "rayClusterConfig")
-    head = mapping(cluster, "headGroupSpec")
-    added: dict[str, Any] = {**OF_KUBERAY, NODE_TYPE: "head", GROUP: "headgroup"}
-    yield _pods(head, f"{CLUSTER}.headGroupSpec", added)
+    head = mapping(cluster, "headGroupSpec", "template", "spec")
+    yield Pods(f"{CLUSTER}.headGroupSpec.template.spec", head, is_head=True)
     for index, group in listed(cluster, "workerGroupSpecs"):
-        added = {**OF_KUBERAY, NODE_TYPE: "worker", GROUP: group.get("groupName")}
-        yield _pods(group, join(CLUSTER, ["workerGroupSpecs", index]), added)
-
-
-def _pods(group: Mapping[str, Any], place: str, added: dict[str, Any]) -> Pods:
-    template = mapping(group, "template")
-    own = {**mapping(template, "metadata", "labels"), **mapping(group, "labels")}
-    labels = {**added, **own, **{key: added[key] for key in (NODE_TYPE, GROUP) if key in added}}
-    return Pods(f"{place}.template.spec", labels, mapping(template, "spec"), bool(added))
-
-
-def selects(selector: Any, pods: Pods) -> bool:
-    """Does a label selector choose them? What is not known here, as of an expression, may."""
-    unknown = UNKNOWN_LABELS if pods.of_ray else ()
-    wanted = mapping(selector, "matchLabels").items()
-    return all(pods.labels.get(key) == value or key in unknown for key, value in wanted)
+        place = join(CLUSTER, ["workerGroupSpecs", index])
+        spec = mapping(group, "template", "spec")
+        yield Pods(f"{place}.template.spec", spec, is_head=False)

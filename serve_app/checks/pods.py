@@ -7,7 +7,7 @@ from typing import Any
 
 from serve_app.checks.beside import SERVE, SERVE_PORT, Object, serve_config, serve_port
 from serve_app.checks.findings import line
-from serve_app.checks.objects import NODE_TYPE, dig, listed, mapping, ray_pods
+from serve_app.checks.objects import dig, listed, mapping, ray_pods
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 
 SWITCHES = (HA_PROXY, DIRECT_STREAMING)
@@ -39,8 +39,7 @@ def ray_containers(service: Object) -> list[RayContainer]:
     for pods in ray_pods(service):
         for _, one in listed(pods.spec, "containers")[:1]:
             env = {str(each.get("name")): each.get("value") for _, each in listed(one, "env")}
-            is_head = pods.labels[NODE_TYPE] == "head"
-            found.append(RayContainer(f"{pods.place}.containers[0]", is_head, one, env))
+            found.append(RayContainer(f"{pods.place}.containers[0]", pods.is_head, one, env))
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from controller.classes import parse_admission
 from controller.config import parse_batching
 from controller.errors import ConfigError
-from controller.validation import join
+from controller.validation import join, shown
 from replicas.door.settings import Security, parse_security
 from serve_app.checks.findings import BUILDER, Findings, builder_of
 from serve_app.config import SECURITY, classes_of, parse_scaling, ray_llm_config
@@ -54,10 +54,41 @@ def configs(document: Any, findings: Findings) -> Iterator[tuple[Any, str]]:
             findings.add([f"{SERVE}: {problem}" for problem in error.problems])
 
 
+def shape_problems(config: Any, where: str) -> list[str]:
+    """Whether it is a Serve configuration at all, down to what its applications hold."""
+    if not isinstance(config, dict):
+        return [f"{where or 'top level'}: must be a mapping, got {shown(config)}"]
+    if "import_path" in config and "applications" not in config:
+        place = where or "top level"
+        return [f"{place}: is an application; it belongs into a list: applications: [{{...}}]"]
+    return list(_not_mappings(config, where))
+
+
+def _not_mappings(config: dict[str, Any], where: str) -> Iterator[str]:
+    applications = config.get("applications")
+    for index, one in enumerate(applications if isinstance(applications, list) else []):
+        at = join(where, ["applications", index])
+        if not isinstance(one, dict):
+            yield f"{at}: must be a mapping, got {shown(one)}"
+            continue
+        if not isinstance(args := one.get("args") or {}, dict):
+            yield f"{at}.args: must be a mapping, got {shown(args)}"
+        if not isinstance(overrides := one.get("deployments") or [], list):
+            yield f"{at}.deployments: must be a list, got {shown(overrides)}"
+            continue
+        for k, each in enumerate(overrides):
+            if not isinstance(each, dict):
+                place = join(at, ["deployments", k])
+                yield f"{place}: must be a mapping, got {shown(each)}"
+
+
 def _check_applications(config: Any, where: str, findings: Findings) -> None:
-    applications = config.get("applications") if isinstance(config, dict) else None
+    if shape := shape_problems(config, where):
+        findings.add(shape)
+        return
+    applications = config.get("applications")
     for index, application in enumerate(applications if isinstance(applications, list) else []):
-        args = application.get("args") if isinstance(application, dict) else None
+        args = application.get("args")
         if not isinstance(args, dict) or builder_of(application) != BUILDER:
             continue
         place = join(where, ["applications", index, "args"])
@@ -83,7 +114,14 @@ def check_blocks(
     for parse in PARSERS:
         with found.collecting():
             parse(entry, where)
-    if not found.problems and all(isinstance(entry.get(k, {}), dict) for k in MAPPINGS):
+    found.add(
+        [
+            f"{where}.{one}: must be a mapping, got {shown(entry[one])}"
+            for one in MAPPINGS
+            if not isinstance(entry.get(one, {}), dict)
+        ]
+    )
+    if not found.problems:
         with found.collecting():
             if key in ROLES:
                 return pd_llm_config(entry, key, where, security)

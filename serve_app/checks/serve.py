@@ -5,7 +5,7 @@ from typing import Any
 
 from ray.serve.schema import ServeDeploySchema, _route_prefix_format
 
-from controller.validation import join, shown
+from controller.validation import join
 from serve_app.batches.arguments import settings_of
 from serve_app.checks.built import Built, Placed, override_problems
 from serve_app.checks.clocks import serve_clocks
@@ -20,6 +20,7 @@ from serve_app.checks.findings import (
     line,
 )
 from serve_app.checks.objects import dig, listed, mapping
+from serve_app.checks.quick import shape_problems
 from serve_app.checks.room import check_nodes
 from serve_app.checks.shapes import unknown_keys
 from serve_app.checks.values import (
@@ -41,8 +42,8 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
     Returns:
         For each application its place and what it comes to.
     """
-    if not isinstance(config, dict):
-        findings.add([f"{where or 'top level'}: must be a mapping, got {shown(config)}"])
+    if shape := shape_problems(config, where):
+        findings.add(shape)
         return []
     findings.add(unknown_keys(config, ServeDeploySchema, where))
     findings.add(value_problems(ServeDeploySchema, config, where))

@@ -1,5 +1,4 @@
-"""The console over HTTP: one page, and the JSON behind it. Read-only: beside signing in, it answers
-GET alone."""
+"""The console over HTTP: one page, and the JSON behind it. Read-only: it answers GET alone."""
 
 import asyncio
 import contextlib
@@ -18,10 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controller.errors import BrimfulError
 from replicas.door.key_source import KeySource
 from serve_app.console.deployments import Deployment
-from serve_app.console.page import Page, SignInPage
-from serve_app.console.sign_in import Sessions, SignIn
+from serve_app.console.page import Page
 from serve_app.console.view import View
 from serve_app.console.watch import Watch
+from serve_app.key_needed import KeyNeeded
 
 JSON = "application/json"
 LONGEST_NAME = 1000  # characters of a group or replica; longer ones are nobody's
@@ -68,8 +67,7 @@ def console_app(
     page = Page.shipped()
     middleware = [Middleware(Headers, policy=page.policy)]
     if keys is not None:
-        form = SignInPage.shipped()
-        middleware.append(Middleware(SignIn, sessions=Sessions(keys), page=form))
+        middleware.append(Middleware(KeyNeeded, keys=keys, to_browsers=True))
 
     @contextlib.asynccontextmanager
     async def watching(_: Starlette) -> AsyncIterator[None]:

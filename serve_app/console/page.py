@@ -33,24 +33,6 @@ class Page:
         return cls(html, _policy(styles, *more))
 
 
-@dataclass(frozen=True, slots=True)
-class SignInPage:
-    """Args:
-    html: with ``{place}``, where the form goes, and ``{said}``, what was wrong with the last one.
-    policy: the Content-Security-Policy that goes with it: nothing runs.
-    """
-
-    html: str
-    policy: str
-
-    @classmethod
-    def shipped(cls) -> "SignInPage":
-        """The page of this package."""
-        styles = [_read("console.css")]
-        html = _read("sign_in.html").replace(*_placed("style", styles))
-        return cls(html, _policy(styles, "form-action 'self'"))
-
-
 def _read(name: str) -> str:
     return (files(__package__) / "static" / name).read_text(encoding="utf-8")
 

@@ -1,13 +1,8 @@
-"""What else the machine did while something was measured on it, so whether figures mean much."""
+"""What this machine is fit for, and how long a client has waited for a core of it."""
 
-import contextlib
-import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from serve_app.launch.memory import free_memory_bytes
 
@@ -54,62 +49,18 @@ def _lacks_avx512(cpuinfo: Path) -> bool:
     return "sse2" in flags and "avx512f" not in flags
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """What happened between two moments.
+class Waited:
+    """How much of the time since it was made this thread, the client's, has waited for a core."""
 
-    Args:
-        seconds: between them.
-        others_cores: cores that programs took which were not ours, on average.
-        cores: that there are.
-        waited_frac: share of the time in which the client was ready to run and had no core; None
-            where the system does not say.
-    """
+    def __init__(self) -> None:
+        self._begin = time.perf_counter(), client_wait_s()
 
-    seconds: float
-    others_cores: float
-    cores: int
-    waited_frac: float | None
-
-
-class Machine:
-    """Counts from the moment it is made.
-
-    Args:
-        ours: the processes whose work is ours, with all that they started.
-    """
-
-    def __init__(self, ours: list[psutil.Process]) -> None:
-        self._ours = ours
-        self._begin = self._counts()
-
-    def shares(self) -> Shares:
-        """Since it was made; called by the thread that made it, which is the client's."""
-        begin, end = self._begin, self._counts()
-        seconds = end[0] - begin[0]
-        ours_s = sum(end[2].values()) - sum(begin[2].get(pid, 0.0) for pid in end[2])
-        others = max((end[1] - begin[1] - ours_s) / seconds, 0.0)
-        waited = None
-        if begin[3] is not None and end[3] is not None:
-            waited = (end[3] - begin[3]) / seconds
-        return Shares(seconds, others, os.cpu_count() or 1, waited)
-
-    def _counts(self) -> tuple[float, float, dict[int, float], float | None]:
-        """Now, busy CPU seconds of all, of each process of ours, and the client's wait; seconds."""
-        times = psutil.cpu_times()
-        busy_s = times.user + times.nice + times.system
-        return time.perf_counter(), busy_s, _cpu_s(self._ours), client_wait_s()
-
-
-def _cpu_s(roots: list[psutil.Process]) -> dict[int, float]:
-    found = {}
-    for root in roots:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for process in (root, *root.children(recursive=True)):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    spent = process.cpu_times()
-                    found[process.pid] = spent.user + spent.system
-    return found
+    def frac(self) -> float | None:
+        """None where the system does not say."""
+        (began_s, before_s), after_s = self._begin, client_wait_s()
+        if before_s is None or after_s is None:
+            return None
+        return (after_s - before_s) / (time.perf_counter() - began_s)
 
 
 def client_wait_s() -> float | None:

@@ -6,18 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Table
 
-from controller.config import STALL_ITLS
 from controller.records import BatchLimits, ReplicaReport
 from serve_app.demo.client import Answer, Ask
-from serve_app.demo.machine import Shares
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 OFF, ON, TUNED = "control off", "control on", "tuned by hand"
-OTHERS_FRAC = 0.15  # of the cores that other programs may take in a fair comparison
-WAITED_FRAC = 0.10  # of its time that the client may wait for a core
-LATE_S = 0.25  # by which requests may be sent late, at p99
-PERCENTILE = 99.0  # of the SLA
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,8 @@ class Phase:
         name: ``OFF``, ``ON`` or ``TUNED``.
         begin_s, end_s: on the demo's clock.
         asks, answers: in the same order.
-        shares: what else the machine did meanwhile.
+        waited_frac: share of the time in which the client was ready to run and had no core; None:
+            the system does not say.
         samples: by replica, the oldest first; one before the first request and one after the last.
     """
 
@@ -49,7 +44,7 @@ class Phase:
     end_s: float
     asks: Sequence[Ask]
     answers: Sequence[Answer]
-    shares: Shares
+    waited_frac: float | None
     samples: Samples
 
     @property
@@ -74,10 +69,6 @@ class Phase:
     def longest_s(self) -> float:
         """The longest time that anybody waited for a next token."""
         return float(self.gaps_s.max(initial=0.0))
-
-    def stalls(self, sla_ms: float) -> int:
-        """Gaps that no percentile shows: of more than ``STALL_ITLS`` times the SLA."""
-        return int((self.gaps_s > STALL_ITLS * sla_ms / 1000).sum())
 
     @property
     def tokens_per_s(self) -> float:
@@ -121,7 +112,7 @@ def client_table(phases: Sequence[Phase], sla_ms: float) -> Table:
         "time to first token (TTFT) p99": lambda p: _ms(at(p.ttft_s, 99)),
         "tokens/s": lambda p: f"{p.tokens_per_s:.0f}",
         "whole answers": lambda p: f"{len(p.whole)} of {len(p.answers)}",
-        "client waited for a core": lambda p: _share(p.shares.waited_frac),
+        "client waited for a core": lambda p: _share(p.waited_frac),
         "requests sent late, p99": lambda p: _ms(p.late_s),
     }
     for name, cell in shown.items():
@@ -135,24 +126,3 @@ def _share(frac: float | None) -> str:
 
 def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1000:.0f} ms"
-
-
-def caps_moved(phase: Phase) -> bool:
-    """Whether every replica's cap took more than one value."""
-    caps = [{sample.limits.max_running for sample in seen} for seen in phase.samples.values()]
-    return bool(caps) and all(len(values) > 1 for values in caps)
-
-
-def too_busy(phases: Sequence[Phase]) -> str | None:
-    """Why times at the client mean nothing on this machine now; None: they do."""
-    shares = [phase.shares for phase in phases]
-    most = max(shares, key=lambda one: one.others_cores / one.cores)
-    if most.others_cores > OTHERS_FRAC * most.cores:
-        return f"other programs took {most.others_cores:.1f} of {most.cores} cores"
-    waited = max(one.waited_frac or 0.0 for one in shares)
-    if waited > WAITED_FRAC:
-        return f"the client waited for a core {waited:.0%} of the time"
-    late_s = max(phase.late_s for phase in phases)
-    if late_s > LATE_S:
-        return f"requests were sent up to {late_s * 1000:.0f} ms late"
-    return None

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import ray
 import yaml
 from rich.console import Console
@@ -19,7 +18,7 @@ from controller.config import parse_batching
 from controller.fleet.actor import find_controller
 from serve_app.demo.client import Answer, send
 from serve_app.demo.load import Load
-from serve_app.demo.machine import Machine, suit_processor
+from serve_app.demo.machine import Waited, suit_processor
 from serve_app.demo.model import DemoModel, StaticLimits
 from serve_app.demo.report import Phase, Sample
 from serve_app.launch.local_cluster import LocalCluster, end_as_by_ctrl_c, require_free
@@ -173,9 +172,9 @@ def one_phase(stack: Stack, load: Load, name: str, begin_s: float) -> Phase:
         def one_done(answer: Answer) -> None:
             bar.update()
 
-        machine = Machine([psutil.Process()])
+        waited = Waited()
         from_s = time.perf_counter() - begin_s
         answers = asyncio.run(send(stack.base_url, stack.model.name, load.asks, done=one_done))
         to_s = time.perf_counter() - begin_s
-        shares = machine.shares()
-    return Phase(name, from_s, to_s, load.asks, answers, shares, watch.samples)
+        waited_frac = waited.frac()
+    return Phase(name, from_s, to_s, load.asks, answers, waited_frac, watch.samples)

@@ -22,6 +22,7 @@ from serve_app.routing.replica_load import PROMPT_TOKENS, Asked, read_room
 
 logger = logging.getLogger("ray.serve")
 LLM_ROUTER = "ray.llm._internal.serve.core.ingress.router"
+PREFIX_CHARS = 1024  # of a piece, in which beginnings of prompts are compared
 KEY_FIELDS = "_ROUTING_KEY_FIELDS"  # of that module: without one of them a body is not handed on
 
 # Ray Serve pickles this module by value, as every process with a handle unpickles the class, the
@@ -43,7 +44,6 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
     def initialize_state(
         self,
         prefix_affinity: bool = False,
-        prefix_chars: int = 1024,
         gathered: Mapping[str, tuple[float | None, float]] | None = None,
     ) -> None:
         """``request_router_kwargs``: see ``serve_app.routing.settings.RouterConfig``.
@@ -52,7 +52,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
             gathered: the classes, as ``ends_of`` takes them; None: requests go where most room is.
         """
         self._chooser: HeadroomChooser[ReplicaID] = HeadroomChooser(prefix_affinity=prefix_affinity)
-        self._prefix_chars = prefix_chars if prefix_affinity else 0
+        self._prefix_chars = PREFIX_CHARS if prefix_affinity else 0
         self._ends = ends_of(gathered or {})
         self._lengths = PromptLengths()
         hand_on_input()

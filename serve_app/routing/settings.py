@@ -22,6 +22,7 @@ REMOVED = {
     "choices": "four replicas are compared for a request",
     "stats_period_s": "replicas are asked for their room twice a second",
     "stale_after_s": "figures older than 5 s are not trusted",
+    "prefix_chars": "beginnings of prompts are compared in pieces of 1,024 characters",
 }
 STATS_PERIOD_S = 0.5  # how often Ray Serve asks each replica for its room
 
@@ -39,12 +40,6 @@ class RouterConfig(Block):
     prefix_affinity: bool = Field(
         False,
         description="prefer replicas whose prefix cache holds the prompt (docs/agents.md)",
-    )
-    prefix_chars: int = Field(
-        1024,
-        ge=64,
-        le=65_536,
-        description="of a piece, in which beginnings of prompts are compared",
     )
     gather_classes: bool = Field(
         False,

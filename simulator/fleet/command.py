@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simulator.fleet.outcome import Outcome
 
 PROFILE, ITL_MS, TTFT_MS = "paper-fig3", 100.0, 2000.0
-POLICIES = ("brimful", "ray:target_ongoing_requests=20", "oracle")
+POLICIES = ("brimful", "ray:target_ongoing_requests=20")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["day-1"],
         metavar="DAY",
-        help="day-1 to day-14 (of a real service), azure, bursts, clumps, step, flash, all, or"
+        help="day-1 to day-14 (of a real service), step, flash, all, or"
         " FILE.json (the format of configs/traffic/days.json) (default: day-1)",
     )
     parser.add_argument(
@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=list(POLICIES),
         metavar="SPEC",
-        help="NAME[:key=value,...]: brimful (keys of the scaling block), ray, queue-depth, wva,"
-        " dynamo-throughput, dynamo-load, dynamo-both, and oracle, which knows the future; keys of"
+        help="NAME[:key=value,...]: brimful (keys of the scaling block), ray, dynamo-throughput,"
+        " dynamo-load, dynamo-both; keys of"
         f" Ray Serve's autoscaling_config for all (default: {' '.join(POLICIES)})",
     )
     parser.add_argument(
@@ -74,9 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--overflow",
         metavar="SPEC",
         help="base=N or quantile=SHARE (of the day's time that N replicas carry), then"
-        " [,price=0.35,losses_per_h=0.5,notice_s=120,together=0]: N replicas stand all day; those"
-        " above them are of a cheaper group and are taken away at random times after a notice,"
-        " each by itself or a share of them together",
+        " [,price=0.35,losses_per_h=0.5,notice_s=120]: N replicas stand all day; those"
+        " above them are of a cheaper group and are taken away at random times after a notice",
     )
     parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead")
@@ -92,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     quiet()
     from simulator.fleet.course import Course, result
     from simulator.fleet.crew import parse_overflow
-    from simulator.fleet.policies import ORACLE, check_bounds, parse_policy
+    from simulator.fleet.policies import check_bounds, parse_policy
     from simulator.fleet.simulate import Ground
 
     bounds = {"min_replicas": args.min_replicas, "max_replicas": args.max_replicas}
@@ -101,8 +100,7 @@ def run(args: argparse.Namespace) -> int:
     sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
     ground = Ground(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)
     for spec in args.policy:  # all of them before the first takes its time
-        if spec != ORACLE:
-            parse_policy(spec, ground, bounds)
+        parse_policy(spec, ground, bounds)
     for day in days:
         course = Course(day, ground, bounds, overflow)
         outcomes = [(spec, _outcome(course, spec)) for spec in args.policy]
@@ -148,7 +146,7 @@ def _group(course: "Course", outcome: "Outcome") -> dict[str, float]:
 
 
 def _table(day: Day, course: "Course", results: "list[Result]") -> None:
-    table = new_table(("policy",), ["in SLA", "replica-\nhours", "reversals\n/h", "back inside\ns"])
+    table = new_table(("policy",), ["in SLA", "replica-\nhours", "reversals\n/h"])
     table.title = (
         f"{day.name}: {len(course.requests.arrival_s):,} requests, one replica carries"
         f" {course.capacity_per_s:.2f}/s; hours count from {SHARE:.0%} inside the SLA"
@@ -158,7 +156,6 @@ def _table(day: Day, course: "Course", results: "list[Result]") -> None:
             f"{one.attainment:.2%}",
             f"{one.replica_hours:.1f}" if one.keeps else f"({one.replica_hours:.1f})",
             f"{one.reversals_per_h:.2f}",
-            "" if one.back_s is None else f"{one.back_s:.0f}",
         ]
         table.add_row(one.spec, *cells)
     console_for(table, wide=False).print(table)

@@ -1,15 +1,14 @@
 """One day drawn once, what each policy makes of it, and that in figures."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from simulator.fleet.capacity import capacity_per_s
 from simulator.fleet.crew import Overflow
 from simulator.fleet.days import Day
 from simulator.fleet.outcome import SHARE, Outcome
-from simulator.fleet.plan import capacity_per_s, plan
-from simulator.fleet.policies import ORACLE, parse_policy
+from simulator.fleet.policies import parse_policy
 from simulator.fleet.simulate import Ground, Progress, simulate
 from simulator.fleet.traffic import Requests, draw
 from simulator.workloads.catalog import load_workload
@@ -20,12 +19,7 @@ FIRST_SHARE = 0.8  # of their capacity: what the replicas are asked for that sta
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One policy's day in figures; ``spec`` has the constants.
-
-    Args:
-        back_s: until arrivals were inside the SLA again after what the day brought suddenly; None:
-            it brought nothing sudden; infinite: never.
-    """
+    """One policy's day in figures; ``spec`` has the constants."""
 
     day: str
     policy: str
@@ -33,7 +27,6 @@ class Result:
     attainment: float
     replica_hours: float
     reversals_per_h: float
-    back_s: float | None
 
     @property
     def keeps(self) -> bool:
@@ -41,9 +34,8 @@ class Result:
         return self.attainment >= SHARE
 
     def to_json(self) -> dict[str, Any]:
-        """JSON has no infinity: ``never`` stands for it."""
-        never = self.back_s is not None and math.isinf(self.back_s)
-        return asdict(self) | ({"back_s": "never"} if never else {})
+        """As `brimful fleet --json` prints it."""
+        return asdict(self)
 
 
 class Course:
@@ -51,7 +43,7 @@ class Course:
 
     Args:
         overflow: a second group of replicas, beside a first one that stands all day (so it is the
-            least that there are); the oracle plans with one group.
+            least that there are).
     """
 
     def __init__(
@@ -80,15 +72,6 @@ class Course:
         Raises:
             ConfigError: there is no such policy, or a setting of it is wrong.
         """
-        if spec == ORACLE:
-            return plan(
-                self.requests,
-                self.capacity_per_s,
-                self.ground,
-                seconds=self.day.seconds,
-                replicas=self.replicas,
-                bounds=self.bounds,
-            ).outcome
         policy = parse_policy(spec, self.ground, self.bounds)
         return simulate(
             self.requests,
@@ -108,8 +91,7 @@ class Course:
 
 def result(day: Day, spec: str, outcome: Outcome) -> Result:
     """An outcome in figures."""
-    back_s = None if day.event_s is None else outcome.back_inside_s(day.event_s)
     return Result(
         day.name, spec.partition(":")[0], spec, outcome.attainment, outcome.replica_hours,
-        outcome.reversals_per_h, back_s,
+        outcome.reversals_per_h,
     )  # fmt: skip

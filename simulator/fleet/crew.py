@@ -26,7 +26,6 @@ class Overflow(Block):
         price: of one of the second, as a share of one of the first.
         losses_per_h: how often one of the second is taken away on average, at any time alike.
         notice_s: how long before it is told.
-        together: the share of the second group that goes at once; 0: each by itself.
         quantile: share of a day's time for which the first group alone carries the demand.
     """
 
@@ -34,7 +33,6 @@ class Overflow(Block):
     price: float = Field(0.35, gt=0, le=1)
     losses_per_h: NonNegativeFloat = 0.5
     notice_s: NonNegativeFloat = 120.0
-    together: float = Field(0.0, ge=0, le=1)
     quantile: float | None = Field(None, ge=0, le=1)
 
     @model_validator(mode="after")
@@ -83,9 +81,6 @@ class Crew:
         self._spent_s = [0.0, 0.0]
         self._born = 0
         self._rng = np.random.default_rng(seed)
-        self._loss_s = math.inf  # when the next share of the second group is told to go
-        if overflow is not None and overflow.together and overflow.losses_per_h:
-            self._loss_s = self._until_loss_s(overflow.losses_per_h / overflow.together)
         for _ in range(replicas):
             self._open(0.0, 0.0, self._next_group())
 
@@ -99,13 +94,11 @@ class Crew:
         while True:
             starts_s = self._starting[0][0] + self._startup_s if self._starting else math.inf
             ends_s = min((at_s for at_s, _ in self._ends.values()), default=math.inf)
-            next_s = min(starts_s, ends_s, self._loss_s)
+            next_s = min(starts_s, ends_s)
             if next_s > until_s:
                 break
             fluid.run_until(self.fleet, self._engine, next_s)
-            if self._loss_s == next_s:
-                self._lose(next_s)
-            elif starts_s <= ends_s:
+            if starts_s <= ends_s:
                 began_s, group = self._starting.pop(0)
                 self._open(began_s, starts_s, group)
             else:
@@ -167,22 +160,10 @@ class Crew:
         occupy(self.fleet, slot, now_s)
         self._since[slot], self._group[slot] = since_s, group
         overflow = self._overflow
-        if group == SPOT and overflow and overflow.losses_per_h and not overflow.together:
-            self._ends[slot] = now_s + self._until_loss_s(overflow.losses_per_h), False
+        if group == SPOT and overflow and overflow.losses_per_h:
+            self._ends[slot] = now_s + self._rng.exponential(3600 / overflow.losses_per_h), False
         self._born += 1
         self.names[slot] = f"r{self._born}"
-
-    def _until_loss_s(self, losses_per_h: float) -> float:
-        return float(self._rng.exponential(3600 / losses_per_h))
-
-    def _lose(self, now_s: float) -> None:
-        """A share of the second group is told to go, each by chance."""
-        overflow = self._overflow
-        assert overflow is not None
-        for slot in [s for s, group in self._group.items() if group == SPOT and s in self._since]:
-            if slot not in self._ends and self._rng.random() < overflow.together:
-                self._ends[slot] = now_s, False
-        self._loss_s = now_s + self._until_loss_s(overflow.losses_per_h / overflow.together)
 
     def _end(self, slot: int, now_s: float) -> None:
         """It is told to go, or goes."""

@@ -1,21 +1,16 @@
 """The days that the bench runs: what each asks of a fleet whose peak is about twenty replicas."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import ConfigError
 from controller.validation import unknown_key
 from simulator.fleet.traffic import DAY_S, Rates, by_day, read_rates, shipped_rates
-from simulator.workloads.catalog import load_workload
-from simulator.workloads.traffic import Workload
 
 PEAK_REPLICAS = 20.0  # of true capacity, at the highest step of a day
 MOST_REPLICAS = 200  # of a fleet
 CONVERSATION = "azure-2023-conversation"
-# Lengths of code completion as the Azure code trace has them on average: long in, few out.
-CODE = "lognormal:2048,28,1.0"
-CODE_CV = 13.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +19,11 @@ class Day:
 
     Args:
         rates: in units of one replica's capacity.
-        event_s: when something sudden begins; None: nothing does.
     """
 
     name: str
     rates: Rates
     workload: str = CONVERSATION
-    event_s: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -51,30 +44,11 @@ def real_days(
 
 
 def shipped_days() -> list[Day]:
-    """Fourteen real days, the Azure trace over and over, bursts, a step, a flash crowd."""
+    """Fourteen real days, a step, a flash crowd."""
     found: list[Day] = []
     for name, rates in read_rates(shipped_rates()).items():
         found += real_days(rates, "day" if name.startswith("servegen") else name)
-    return [*found, _azure(), *_bursts(), _step(), _flash()]
-
-
-def _azure() -> Day:
-    """The hour of the Azure trace by its minutes, four times over."""
-    workload: Workload = load_workload(CONVERSATION)
-    minutes = workload.rate_per_s_by_minute * 4
-    rates = Rates(60.0, minutes, (workload.gap_cv,) * len(minutes))
-    return Day("azure", rates.times(PEAK_REPLICAS / max(minutes)))
-
-
-def _bursts() -> list[Day]:
-    """Four hours at half of the peak with gaps as uneven as those of code completion.
-
-    ``bursts``: runs of hundreds of requests at twice the mean rate, and pauses as long.
-    ``clumps``: Gamma gaps of the same CV, hundreds of requests in one moment.
-    """
-    steps = 24
-    rates = Rates(600.0, (PEAK_REPLICAS / 2,) * steps, (CODE_CV,) * steps)
-    return [Day("bursts", replace(rates, two_phases=True), CODE), Day("clumps", rates, CODE)]
+    return [*found, _step(), _flash()]
 
 
 def _sudden(name: str, base: float, times: float, minutes: int, hours: float) -> Day:
@@ -83,7 +57,7 @@ def _sudden(name: str, base: float, times: float, minutes: int, hours: float) ->
     steps, begin = int(hours * 3600 / step_s), int(3600 / step_s)
     last = begin + int(minutes * 60 / step_s)
     per = [base * times if begin <= k < last else base for k in range(steps)]
-    return Day(name, Rates(step_s, tuple(per), (1.0,) * steps), event_s=3600.0)
+    return Day(name, Rates(step_s, tuple(per), (1.0,) * steps))
 
 
 def _step() -> Day:

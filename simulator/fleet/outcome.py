@@ -1,6 +1,5 @@
 """What a day came to, and the definition of every figure."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +10,6 @@ from simulator.fleet.traffic import Requests
 from simulator.workloads.lengths import Floats
 
 SHARE = 0.99  # of requests inside the SLA: what a policy has to reach for its hours to count
-WINDOW_S = 10.0  # in which attainment over time is counted
-QUIET_S = 60.0  # as long as it has to stay inside to be back inside
 
 
 def inside_sla(
@@ -87,19 +84,3 @@ class Outcome:
     @property
     def reversals_per_h(self) -> float:
         return self.reversals / self.hours
-
-    def back_inside_s(self, since_s: float) -> float:
-        """Seconds from ``since_s`` until ``SHARE`` of arrivals is inside for ``QUIET_S`` on end.
-
-        Infinite where that never comes; 0 where it is so from the beginning.
-        """
-        bins = max(int(len(self.targets) * self.tick_s / WINDOW_S), 1)
-        at = np.minimum((self.requests.arrival_s / WINDOW_S).astype(np.int64), bins - 1)
-        came = np.bincount(at, minlength=bins)
-        good = np.bincount(at, weights=self.inside, minlength=bins)
-        share = np.where(came > 0, good / np.maximum(came, 1), 1.0)
-        quiet, first = int(QUIET_S / WINDOW_S), math.ceil(since_s / WINDOW_S)
-        for window in range(first, bins - quiet + 1):
-            if share[window : window + quiet].mean() >= SHARE:
-                return max(window * WINDOW_S - since_s, 0.0)
-        return math.inf

@@ -19,7 +19,6 @@ from simulator.virtual.rivals import of_benches
 
 OURS = "brimful"
 RAY = "ray"
-ORACLE = "oracle"
 # Settings of Ray Serve's autoscaling_config that any policy may be given.
 RAY_KEYS = (
     "min_replicas",
@@ -32,8 +31,8 @@ RAY_KEYS = (
     "target_ongoing_requests",
 )
 # The others stand in the benches.
-RIVALS = (RAY, "queue-depth", "wva", "dynamo-throughput", "dynamo-load", "dynamo-both")
-NAMES = (OURS, *RIVALS, ORACLE)
+RIVALS = (RAY, "dynamo-throughput", "dynamo-load", "dynamo-both")
+NAMES = (OURS, *RIVALS)
 _REGISTRY = "benchmarks.fleet.rivals.registry:RIVALS"
 
 
@@ -79,7 +78,7 @@ class Policy:
 
 
 def parse_policy(spec: str, ground: Ground, bounds: Mapping[str, int]) -> Policy:
-    """A word of the command line; ``oracle`` is planned, not parsed (``simulator.fleet.plan``).
+    """A word of the command line.
 
     Raises:
         ConfigError: naming the policy, key or value that is wrong, and what is allowed.
@@ -99,8 +98,6 @@ def parse_policy(spec: str, ground: Ground, bounds: Mapping[str, int]) -> Policy
     parse(AutoscalingConfig, ray, f"policy {spec}")
     if name == OURS:
         return Policy(spec, _ours(own, ray, ground, spec), PUBLISHED)
-    if name == ORACLE:
-        raise ConfigError([f"policy {spec}: is not allowed with settings; it plans for the day"])
     rival = rival_of(name)
     allowed = rival.constants.model_fields
     for key in own:

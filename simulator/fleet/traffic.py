@@ -37,14 +37,11 @@ class Rates:
     Args:
         rate_per_s: of each step, from 0.
         gap_cv: of the gaps between arrivals, a value a step.
-        two_phases: gaps are of two exponentials (short ones in runs, and pauses, as much of each)
-            instead of Gamma, which at a high CV has hundreds of requests come at once.
     """
 
     step_s: float
     rate_per_s: tuple[float, ...]
     gap_cv: tuple[float, ...]
-    two_phases: bool = False
 
     @property
     def seconds(self) -> float:
@@ -69,7 +66,8 @@ class Rates:
             until = summed[10 * (step + 1)]
             cv = min(cv or 1.0, MOST_GAP_CV)
             while at < until:
-                gaps = _gaps(rng, cv, int(until - at) + 100, two_phases=self.two_phases)
+                # Gamma gaps with mean 1.
+                gaps = rng.gamma(1 / cv**2, cv**2, int(until - at) + 100)
                 found = at + np.cumsum(gaps)
                 # The first beyond the step is an arrival too; the next step goes on from it.
                 found = found[: int(np.searchsorted(found, until)) + 1]
@@ -77,16 +75,6 @@ class Rates:
                 at = float(found[-1])
         units = np.concatenate(parts) if parts else np.zeros(0)
         return np.interp(units[units < summed[-1]], summed, fine_s)
-
-
-def _gaps(rng: np.random.Generator, cv: float, n: int, *, two_phases: bool) -> Floats:
-    """n gaps with mean 1."""
-    if not two_phases or cv <= 1:
-        return rng.gamma(1 / cv**2, cv**2, n)
-    # Balanced means: half of all time is in either phase.
-    short = (1 + math.sqrt((cv**2 - 1) / (cv**2 + 1))) / 2
-    in_short = rng.random(n) < short
-    return rng.exponential(1.0, n) / np.where(in_short, 2 * short, 2 * (1 - short))
 
 
 def draw(rates: Rates, workload: Workload, seed: int) -> Requests:

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from controller.config import Sla
+from controller.config import Block, Sla
 from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
 from controller.validation import parse
+from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile import MOST_KV_TOKENS, StepProfile
 from replicas.profiles.profile_file import load_profile
-from simulator.replay.disturbance_arguments import add_disturbances
-from simulator.replay.role_arguments import Roles, add_roles, read_roles
-from simulator.replay.sweep import CAPS, CHUNKS, sweep_plans
+from serve_app.source import parse_documents
+from simulator.replay.fleet_arguments import add_fleet, add_link, fleet_problems
 from simulator.replay.values import (
     LEAST_RATE,
     MOST_DRAFT_MS,
@@ -102,7 +102,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="KV of preempted requests comes back from host memory over the link (--link-gbit-s,"
         " --link-latency-ms, --kv-bytes-per-token) where that is sooner than computing it again",
     )
-    add_disturbances(accelerator)
+    accelerator.add_argument(
+        "--disturbances",
+        metavar="YAML",
+        help="what disturbs steps, as `emulate.disturbances` has it:"
+        " '{pauses: [{share: 0.05, mean_s: 0.03}]}'",
+    )
     accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")
     accelerator.add_argument(
         "--async-scheduling",
@@ -138,7 +143,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="K drafts, of --speculate at most, from so many requests in a step on: 1:5 17:2 65:0"
         " (vLLM's num_speculative_tokens_per_batch_size)",
     )
-    add_roles(parser.add_argument_group("fleet"))
+    add_link(accelerator)
+    add_fleet(parser.add_argument_group("fleet"))
     policies = parser.add_argument_group("policies")
     policies.add_argument(
         "--policy",
@@ -147,23 +153,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help=f"NAME[:key=value,...], once for each to compare: {', '.join(POLICIES)}; and those"
         f" that only a bench can have: {', '.join(BENCH_ONLY)} (default: static)",
-    )
-    policies.add_argument("--sweep", action="store_true", help="add static settings on a grid")
-    policies.add_argument(
-        "--sweep-caps",
-        nargs="+",
-        type=count(),
-        default=CAPS,
-        metavar="N",
-        help=f"the grid's max_num_seqs (default: {_listed(CAPS)})",
-    )
-    policies.add_argument(
-        "--sweep-chunks",
-        nargs="+",
-        type=count(),
-        default=CHUNKS,
-        metavar="N",
-        help=f"the grid's max_num_batched_tokens (default: {_listed(CHUNKS)})",
     )
     sla = parser.add_argument_group("SLA")
     sla.add_argument("--sla-itl-ms", type=float, metavar="MS", help="time between tokens")
@@ -192,20 +181,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw cap, running, KV and ITL over time"
     )
-    output.add_argument(
-        "--timeline", type=Path, metavar="FILE", help="draw the batch slots of four ways to batch"
-    )
-    output.add_argument(
-        "--slots",
-        type=count(),
-        default=8,
-        metavar="N",
-        help="batch size of the timeline's static ways (default: 8)",
-    )
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return " ".join(map(str, sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +190,7 @@ class Order:
     Args:
         phases: empty where ``workload`` and ``rate`` say it all.
         rate: None: the workload's own.
-        roles: of a fleet; None: one engine.
+        engines: of a fleet; None: one alone.
     """
 
     workload: Workload
@@ -225,7 +200,8 @@ class Order:
     sla: Sla
     plans: tuple[Plan, ...]
     engine: EngineOptions
-    roles: Roles | None = None
+    disturbances: Disturbances
+    engines: int | None = None
 
 
 def read_order(args: Arguments) -> Order:
@@ -245,13 +221,7 @@ def read_order(args: Arguments) -> Order:
         enable_prefix_caching=args.prefix_caching,
         async_scheduling=args.async_scheduling,
     )
-    specs = args.policy or ([] if args.sweep else ["static"])
-    plans = [parse_policy(spec, sla, engine) for spec in specs]
-    if args.sweep:
-        swept = list(sweep_plans(args.sweep_caps, args.sweep_chunks, sla, engine))
-        if not swept:
-            raise ConfigError(["sweep: no chunk of the grid is as large as a cap of it"])
-        plans += swept
+    plans = [parse_policy(spec, sla, engine) for spec in args.policy or ["static"]]
     if args.speculate:
         drafts = Speculation(
             tokens=args.speculate,
@@ -261,20 +231,33 @@ def read_order(args: Arguments) -> Order:
         )
         plans = [replace(plan, speculation=drafts) for plan in plans]
     phases = tuple(_phase(spec) for spec in args.phases or ())
-    roles = read_roles(args, made := tuple(plans))
+    made = tuple(plans)
+    if args.engines is not None and (found := [*fleet_problems(args, made)]):
+        raise ConfigError(found)
     workload = load_workload(args.workload)
     if workload.talks or any(phase.workload.talks for phase in phases):
         _check_talks(args, made)
-    return Order(workload, args.rate, phases, profile, sla, made, engine, roles)
+    return Order(
+        workload, args.rate, phases, profile, sla, made, engine, _disturbances(args), args.engines
+    )
+
+
+class _Disturbed(Block):
+    disturbances: Disturbances = Disturbances()
+
+
+def _disturbances(args: Arguments) -> Disturbances:
+    if args.disturbances is None:
+        return Disturbances()
+    (given, *_) = parse_documents(args.disturbances)
+    return parse(_Disturbed, {"disturbances": given}, "").disturbances
 
 
 def _check_talks(args: Arguments, plans: Sequence[Plan]) -> None:
     """It refuses what needs to know when requests come, or how many: conversations do not say."""
-    found = [
-        f"{name.replace('_', '-')}: is not allowed with agents: a turn comes after an answer"
-        for name in ("find_capacity", "timeline")
-        if getattr(args, name)
-    ]
+    found = []
+    if args.find_capacity:
+        found.append("find-capacity: is not allowed with agents: a turn comes after an answer")
     found += [
         f"policy {plan.spec}: is not allowed with agents: it goes by all requests' numbers"
         for plan in plans

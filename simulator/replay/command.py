@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from controller.roles import Transfer
 from simulator.replay.arguments import Arguments, Order, add_arguments, read_order
-from simulator.replay.disturbance_arguments import disturbances_of
+from simulator.replay.fleet_arguments import transfer_of
 from simulator.replay.measure import Summary, summarise
-from simulator.replay.role_arguments import transfer_of
-from simulator.replay.sweep import best
 from simulator.replay.table import print_table
 from simulator.virtual.trace import Trace
 from simulator.workloads.requests import Request, every
@@ -28,11 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "run"]
 
-TIMELINE_REQUESTS = 40  # as many as the eye can follow
-
 
 def run(args: Arguments) -> int:
-    """Replay, print, draw.
+    """Replay, print, plot.
 
     Raises:
         ConfigError: naming what is wrong with the arguments or the files.
@@ -44,15 +41,15 @@ def run(args: Arguments) -> int:
 
     ground = Ground(
         order.profile,
-        disturbances_of(args),
+        order.disturbances,
         args.seed,
         swap=transfer_of(args) if args.swap else None,
     )
-    if args.timeline:
-        _timeline(args, order, ground)
     results = []
     searched = (
-        _search(args, order, ground) if args.find_capacity else _replay(order, requests, ground)
+        _search(args, order, ground)
+        if args.find_capacity
+        else _replay(args, order, requests, ground)
     )
     for summary, trace in searched:
         results.append((summary, trace))
@@ -61,9 +58,6 @@ def run(args: Arguments) -> int:
     summaries = [summary for summary, _ in results]
     if not args.json:
         print_table(summaries, order.sla, wide=args.wide)
-    if args.sweep:
-        swept = [s for s, plan in zip(summaries, order.plans, strict=True) if plan.swept]
-        _say(f"best static setting: {best(swept).policy}")
     if args.plot:
         from simulator.replay.plots import plot
 
@@ -105,16 +99,16 @@ def progress(
 
 
 def _replay(
-    order: Order, requests: tuple[Request, ...], ground: "Ground"
+    args: Arguments, order: Order, requests: tuple[Request, ...], ground: "Ground"
 ) -> Iterator[tuple[Summary, Trace]]:
     from simulator.replay.engine import replay
 
     for plan in order.plans:
         with progress(plan.spec, sum(1 for _ in every(requests))) as tell:
-            if order.roles is None:
+            if order.engines is None:
                 trace = replay(requests, plan, ground, progress=tell)
             else:
-                trace = _fleet(requests, plan, ground, order, ground.disturbance_seed)
+                trace = _fleet(requests, plan, ground, order, transfer_of(args))
         refused = sum(o.refused for o in trace.outcomes)
         if refused:
             what = "KV memory" if plan.engine.enable_chunked_prefill else "KV memory or one step"
@@ -123,29 +117,15 @@ def _replay(
 
 
 def _fleet(
-    requests: tuple[Request, ...], plan: "Plan", ground: "Ground", order: Order, seed: int
+    requests: tuple[Request, ...], plan: "Plan", ground: "Ground", order: Order, transfer: Transfer
 ) -> Trace:
     from simulator.replay.fleet import Fleet
-    from simulator.replay.steering import Auto, Fixed
+    from simulator.replay.steering import Fixed
 
-    roles = order.roles
-    assert roles is not None
-    if roles.prefill is None:
-        auto = Auto(roles.engines, roles.transfer, order.sla, seed)
-        steering: Fixed = auto
-    else:
-        steering = Fixed(roles.engines, roles.prefill, roles.transfer, order.sla, seed)
-    fleet = Fleet(requests, plan, ground, roles.engines, roles.transfer, steering)
-    found = fleet.run(drain=True)
-    through = sum(way.prefill is not None for way in found.ways)
-    _say(
-        f"{plan.spec}: roles {roles.name}: {through} of {len(found.ways)} requests through a"
-        " prefill engine"
-    )
-    if roles.prefill is None:
-        changes = ", ".join(f"{n} from {at_s:.0f} s" for at_s, n in auto.changes)
-        _say(f"{plan.spec}: prefill engines: 0 at first{changes and ', ' + changes}")
-    return found.trace
+    assert order.engines is not None
+    steering = Fixed(order.engines, 0, transfer, order.sla, ground.disturbance_seed)
+    fleet = Fleet(requests, plan, ground, order.engines, transfer, steering)
+    return fleet.run(drain=True).trace
 
 
 def _search(args: Arguments, order: Order, ground: "Ground") -> Iterator[tuple[Summary, Trace]]:
@@ -208,26 +188,3 @@ def _ending(found: "Capacity", bursts: bool) -> str:
     if bursts:
         text += "; the workload brings its own bursts: --burstiness 1 has Poisson arrivals instead"
     return text
-
-
-def _timeline(args: Arguments, order: Order, ground: "Ground") -> None:
-    """Few requests, few slots: sequential, request-level, continuous, and a dynamic policy."""
-    from simulator.replay.engine import replay
-    from simulator.replay.timeline import draw_timeline
-    from simulator.virtual.plan import parse_policy
-
-    requests = _requests(args, order)[:TIMELINE_REQUESTS]
-    dynamic = next((p for p in order.plans if p.batching.policy != "static"), None)
-    if dynamic is None:
-        dynamic = parse_policy("paper", order.sla, order.engine)
-    ways = [
-        (title, parse_policy(spec, order.sla, order.engine))
-        for title, spec in (
-            ("sequential", "sequential"),
-            ("request-level static", f"request-level:max_num_seqs={args.slots}"),
-            ("continuous", f"static:max_num_seqs={args.slots}"),
-        )
-    ]
-    ways.append((f"dynamic ({dynamic.spec})", dynamic))
-    draw_timeline([(t, replay(requests, plan, ground)) for t, plan in ways], args.timeline)
-    _say(f"timeline: {args.timeline}")

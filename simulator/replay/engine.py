@@ -25,7 +25,7 @@ from simulator.virtual.request_maker import RequestMaker
 from simulator.virtual.rivals import of_benches
 from simulator.virtual.scheduler import VirtualClock, VirtualScheduler, make_scheduler
 from simulator.virtual.swap import SwapConnector, sooner
-from simulator.virtual.trace import Gap, Outcome, Stay, Step, Trace, make_gaps
+from simulator.virtual.trace import Gap, Outcome, Step, Trace, make_gaps
 from simulator.workloads.requests import Request, every, follow_up
 
 __all__ = ["GiveUp", "Ground", "Progress", "ReplayError", "replay"]
@@ -84,12 +84,11 @@ def replay(
             engine.end_turn()
             coming.take(engine.followers)
     progress(ledger.finished - told)
-    outcomes, stays = engine.close(engine.now_s)
+    outcomes = engine.close()
     return Trace(
         tuple(outcomes.values()),
         tuple(engine.steps),
         make_gaps(ledger.gaps),
-        stays,
         engine.kv_tokens,
         engine.now_s,
         gave_up,
@@ -244,10 +243,10 @@ class Engine:
         if self.ledger or self._flights:
             self._iterate()
 
-    def close(self, end_s: float) -> tuple[dict[int, Outcome], tuple[Stay, ...]]:
-        """What became of each request until then; who came last may not have been let in yet."""
+    def close(self) -> dict[int, Outcome]:
+        """What became of each request until now; who came last may not have been let in yet."""
         self._let_in()
-        return self.ledger.close(end_s, self._scheduler.computed())
+        return self.ledger.close(self._scheduler.computed())
 
     def _let_in(self) -> None:
         while self._sent:
@@ -282,7 +281,7 @@ class Engine:
         begin_s = max(self._clock.now_s, self._free_s)
         self._begun(begin_s)
         for req_id in scheduler.take_preempted():
-            ledger.preempt(req_id, begin_s)
+            ledger.preempt(req_id)
         ledger.enter_batch([new.req_id for new in scheduled.scheduled_new_reqs], begin_s)
         ledger.enter_batch(scheduled.scheduled_cached_reqs.resumed_req_ids, begin_s)
         state = scheduler.state()

@@ -150,7 +150,7 @@ class Fleet:
 
     def _close(self, end_s: float) -> FleetTrace:
         members = self._members
-        found = [member.close(end_s)[0] for member in members]
+        found = [member.close() for member in members]
         outcomes = []
         for number, (request, way) in enumerate(zip(self._requests, self._ways, strict=True)):
             own = found[way.decode].get(number, Outcome(request))
@@ -161,7 +161,6 @@ class Fleet:
             tuple(outcomes),
             tuple(step for member in members for step in member.steps),
             make_gaps([gap for member in members for gap in member.ledger.gaps]),
-            (),
             sum(member.kv_tokens for member in members),
             end_s,
         )

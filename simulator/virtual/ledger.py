@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from controller.errors import BrimfulError
-from simulator.virtual.trace import Gap, Outcome, Stay
+from simulator.virtual.trace import Gap, Outcome
 from simulator.workloads.requests import Request
 
 
@@ -22,7 +22,6 @@ class _Account:
     scheduled_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float = 0.0
-    in_batch_since_s: float | None = None
     preemptions: int = 0
 
     def outcome(self, finished_s: float | None) -> Outcome:
@@ -48,7 +47,6 @@ class Ledger:
     def __init__(self) -> None:
         self._outcomes: dict[int, Outcome] = {}
         self._accounts: dict[str, _Account] = {}
-        self._stays: list[Stay] = []
         self.gaps: list[Gap] = []
         self.finished = 0
 
@@ -72,15 +70,12 @@ class Ledger:
         """Requests were scheduled, for the first time or after a preemption."""
         for req_id in ids:
             account = self._accounts[req_id]
-            account.in_batch_since_s = now_s
             if account.scheduled_s is None:
                 account.scheduled_s = now_s
 
-    def preempt(self, req_id: str, now_s: float) -> None:
+    def preempt(self, req_id: str) -> None:
         """A request lost its KV blocks and its place in the batch."""
-        account = self._accounts[req_id]
-        account.preemptions += 1
-        self._leave_batch(account, now_s)
+        self._accounts[req_id].preemptions += 1
 
     def remaining(self, req_id: str) -> int:
         """How many tokens a request has still to generate."""
@@ -110,25 +105,16 @@ class Ledger:
                 f"request {req_id} got {account.tokens} of {account.request.output_tokens} tokens"
             )
         del self._accounts[req_id]
-        self._leave_batch(account, now_s)
         self._outcomes[account.number] = account.outcome(now_s)
         self.finished += 1
 
-    def _leave_batch(self, account: _Account, now_s: float) -> None:
-        since_s, account.in_batch_since_s = account.in_batch_since_s, None
-        if since_s is not None and since_s < now_s:  # else its first step had not begun
-            self._stays.append(Stay(account.number, since_s, now_s, now_s))
-
-    def close(
-        self, now_s: float, computed: Mapping[str, int]
-    ) -> tuple[dict[int, Outcome], tuple[Stay, ...]]:
-        """Outcomes by number and stays, those that are cut short by the end included.
+    def close(self, computed: Mapping[str, int]) -> dict[int, Outcome]:
+        """Outcomes by number, those that are cut short by the end included.
 
         Args:
             computed: tokens that the engine has computed of each that it has.
         """
         for req_id, account in self._accounts.items():
-            self._leave_batch(account, now_s)
             outcome = replace(account.outcome(None), computed_tokens=computed.get(req_id, 0))
             self._outcomes[account.number] = outcome
-        return dict(sorted(self._outcomes.items())), tuple(self._stays)
+        return dict(sorted(self._outcomes.items()))

@@ -75,7 +75,6 @@ class Plan:
     Args:
         spec: as it was given.
         kind: which scheduler runs it.
-        swept: it is a point of a sweep's grid.
         speculation: None: one token a step.
         rival: the constants of a named rival; None: it is none.
     """
@@ -84,7 +83,6 @@ class Plan:
     kind: Kind
     batching: BatchingConfig
     engine: EngineOptions
-    swept: bool = False
     speculation: Speculation | None = None
     rival: Block | None = None
 

@@ -14,12 +14,10 @@ from controller.errors import ConfigError
 
 NAMED = (
     "sarathi",
-    "ppas",
     "refiner",
     "qoserve",
     "past_future",
     "new_token_ratio",
-    "gradient2",
 )
 BENCHES = "benchmarks"
 CHECKOUT = str(Path(__file__).parents[2])

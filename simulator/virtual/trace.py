@@ -74,16 +74,6 @@ class Gaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """A request in the batch: computed from start to end, its slot taken until ``slot_until_s``."""
-
-    request: int
-    start_s: float
-    end_s: float
-    slot_until_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Trace:
     """A whole replay.
 
@@ -96,7 +86,6 @@ class Trace:
     outcomes: tuple[Outcome, ...]
     steps: tuple[Step, ...]
     gaps: Gaps
-    stays: tuple[Stay, ...]
     kv_tokens: int
     end_s: float
     gave_up: bool = False

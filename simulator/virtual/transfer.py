@@ -104,10 +104,6 @@ class Cards:
         self.moved.append(Moved(source, target, tokens, now_s, done_s))
         return done_s
 
-    def wait_s(self, source: int, now_s: float) -> float:
-        """What stands before a transfer from there, seconds."""
-        return max(self._sends_s[source] - now_s, 0.0)
-
 
 def of_prefill(request: Request) -> Request:
     """The same request as a prefill engine gets it: one token of its answer."""

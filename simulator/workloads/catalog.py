@@ -116,7 +116,6 @@ def _of_entry(name: str, entry: QuantileEntry) -> Workload:
         ),
         entry.mean_rate_per_s,
         entry.gap_cv,
-        entry.rate_per_s_by_minute,
     )
 
 

@@ -25,7 +25,7 @@ class QuantileEntry(Block):
         input_tokens, output_tokens: the lengths at these quantiles.
         spearman: rank correlation of the two.
         mean_rate_per_s, gap_cv: arrivals, and the coefficient of variation of their gaps.
-        rate_per_s_by_minute: the trace's rate in each of its minutes.
+        rate_per_s_by_minute: the trace's rate in each of its minutes; not used to draw.
         idc_60s: index of dispersion of the counts per minute; not used to draw.
     """
 

@@ -67,14 +67,12 @@ class Workload:
 
     Args:
         rate_per_s: its own mean rate; None: it has none, all come at once.
-        rate_per_s_by_minute: its own rates; empty if unknown.
     """
 
     name: str
     source: Source
     rate_per_s: float | None = None
     gap_cv: float = 1.0
-    rate_per_s_by_minute: tuple[float, ...] = ()
 
     @property
     def recorded(self) -> tuple[Request, ...]:

@@ -3,13 +3,10 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from controller.fleet.actor import BatchController
-from replicas.door.key_source import KeySource
-from replicas.door.settings import KeysFrom
 from serve_app.console.app import console_app
 from serve_app.console.watch import Watch
 from tests.browser.chromium import Page, chromium
@@ -125,19 +122,3 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(page: Page) -> None:
     )
     assert page.run("document.documentElement.scrollWidth") == 390
     assert page.run("document.querySelector('#replicas .scroll').scrollWidth") <= 370
-
-
-def test_with_keys_a_user_signs_in_and_stays_so(browser: Page, tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text(f"alice {KEY}")
-    keys = KeySource(KeysFrom(file=str(tmp_path / "keys")))
-    browser.events.clear()
-    with served(console_app(Watch(Fleet(BatchController()).read), keys), "/console") as url:
-        browser.open(url)
-        browser.until("document.title === 'Brimful: sign in'")
-        browser.until("document.activeElement.id === 'key'")
-        browser.call("Input.insertText", text=KEY)
-        browser.press(*ENTER)
-        browser.until("document.querySelectorAll('#rows tr').length === 4")
-        assert browser.run("document.cookie") == ""  # no script sees it
-        (tmp_path / "keys").write_text("bob sk-bob-0123456789")
-        browser.until("document.title === 'Brimful: sign in'")

@@ -7,18 +7,6 @@ from pydantic import Field
 from controller.config import Block
 
 
-class QueueDepth(Block):
-    target: float | None = Field(None, gt=0)
-    step_down: float | None = Field(None, ge=0, le=1)
-
-
-class WorkloadVariant(Block):
-    kv_threshold: float | None = Field(None, gt=0, le=1)
-    queue_threshold: float | None = Field(None, ge=0)
-    up: float | None = Field(None, gt=0)
-    down: float | None = Field(None, gt=0)
-
-
 class DynamoThroughput(Block):
     interval_s: float | None = Field(None, gt=0)
     engine: float | None = Field(None, gt=0)

@@ -5,22 +5,11 @@ from benchmarks.fleet.rivals import (
     dynamo_both,
     dynamo_load,
     dynamo_throughput,
-    queue_depth,
-    wva,
 )
 from simulator.fleet.policies import Rival
 from simulator.fleet.simulate import Ground
 
 _IN = "benchmarks.fleet.rivals"
-
-
-def _sizes(ground: Ground) -> dict[str, float]:
-    profile = ground.profile
-    return {
-        "kv_tokens": float(profile.kv_tokens),
-        "step_tokens": float(profile.max_num_batched_tokens),
-        "slots": float(profile.max_num_seqs),
-    }
 
 
 def _line(ground: Ground) -> dict[str, float]:
@@ -35,8 +24,6 @@ def _line(ground: Ground) -> dict[str, float]:
 
 
 RIVALS = {
-    "queue-depth": Rival(f"{_IN}.queue_depth:QueueDepth", constants.QueueDepth, queue_depth.READS),
-    "wva": Rival(f"{_IN}.wva:WorkloadVariant", constants.WorkloadVariant, wva.READS, _sizes),
     "dynamo-throughput": Rival(
         f"{_IN}.dynamo_throughput:DynamoThroughput",
         constants.DynamoThroughput,

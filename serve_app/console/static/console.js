@@ -223,7 +223,7 @@ function showDetail(key, replica, now) {
 async function ask(path) {
   const signal = AbortSignal.timeout(ANSWER_MS);
   const answer = await fetch(HERE + path, { cache: "no-store", signal });
-  if (answer.status === 401) location.reload(); // to the page to sign in
+  if (answer.status === 401) location.reload(); // the browser asks for a key
   if (!answer.ok && answer.status !== 503) return null;
   return answer.json();
 }

@@ -17,8 +17,6 @@ UPGRADE = "//spec.upgradeStrategy"
 OPTIONS = f"{UPGRADE}.clusterUpgradeOptions"
 FAULTS = f"{CLUSTER}.gcsFaultToleranceOptions"
 RULE = "//spec.rules.0"
-DISRUPTION = {"kind": "PodDisruptionBudget", "name": "brimful-workers"}
-POLICY = {"kind": "NetworkPolicy"}
 
 
 @dataclass(frozen=True)
@@ -78,20 +76,6 @@ CASES = [
     Case("gateway", f"{RULE}.backendRefs.0.name", "brimful-serve-service",
         says=": 'brimful-serve-service' is not in this manifest; did you mean 'brimful-serve-svc'?",
         kind="HTTPRoute"),
-    Case("one-model", "//spec.maxUnavailable", 1,
-        "no scale belongs to Ray's pods, so Kubernetes takes minAvailable, as a number, alone",
-        **DISRUPTION),
-    Case("one-model", "//spec.podSelector.matchLabels", {"app.kubernetes.io/name": "brimfull"},
-        at="//spec.podSelector",
-        says=": chooses no pod of this manifest (app.kubernetes.io/name=brimfull)", **POLICY),
-    # A port for NIXL's handshake alone: KV comes by ports that UCX picks.
-    Case("disaggregated", "//spec.ingress.0",
-        {"from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "brimful"}}}],
-         "ports": [{"port": 20000, "endPort": 20007}]}, at="//spec.ingress",
-        says=": keeps headGroupSpec from headGroupSpec; a rule without ports has to let Ray's own"
-        " pods in", **POLICY),
-    Case("ha", "//spec.selector", {"app": "redis"},
-        says=": chooses no pod of this manifest (app=redis)", kind="Service"),
 ]  # fmt: skip
 
 

@@ -7,10 +7,17 @@ from typing import Any
 import pytest
 import yaml
 
-from serve_app.checks.objects import Pods, listed, pods_of
+from serve_app.checks.objects import Pods, dig, listed, mapping, ray_pods
 from tests.manifests import ROOT
 from tests.unit.k8s.conftest import documents, the
 from tools.kubernetes import overlays, render
+
+
+def pods_of(document: dict[str, Any]) -> list[Pods]:
+    if document["kind"] == "RayService":
+        return list(ray_pods(document))
+    spec = mapping(document, "spec", "template", "spec")
+    return [Pods("spec.template.spec", spec, is_head=False)] if spec else []
 
 
 def containers(pods: Pods) -> list[dict[str, Any]]:
@@ -50,9 +57,22 @@ def test_every_pod_of_an_overlay_passes_pod_security_restricted(name):
 
 
 @pytest.mark.parametrize("name", overlays())
+def test_every_selector_of_an_overlay_chooses_a_pod(name):
+    objects = documents(name)
+    templates = [dig(one, "spec", "template") for one in objects]
+    templates += [one["template"] for one in ray_groups(the("RayService", objects))]
+    labels = [mapping(one, "metadata", "labels") for one in templates if one]
+    for one in objects:
+        selector = mapping(one, "spec", "podSelector") or mapping(one, "spec", "selector")
+        wanted = mapping(selector, "matchLabels") or (selector if one["kind"] == "Service" else {})
+        own = {key: value for key, value in wanted.items() if not key.startswith("ray.io/")}
+        assert any(own.items() <= each.items() for each in labels), one["kind"]
+
+
+@pytest.mark.parametrize("name", overlays())
 def test_probes_ask_what_answers_beside_a_busy_engine(name):
     """Ray's agent and HAProxy, each a process of its own; and they are waited for."""
-    for pods in pods_of(the("RayService", documents(name))):
+    for pods in ray_pods(the("RayService", documents(name))):
         for container in containers(pods):
             for key in ("readinessProbe", "livenessProbe"):
                 probe = container[key]

@@ -104,4 +104,3 @@ def test_every_token_asked_for_is_produced_once(
     tokens = sum(o.tokens for o in trace.outcomes)
     served = [o for o in trace.outcomes if not o.refused]
     assert len(trace.gaps.length_s) == tokens - len(served)
-    assert all(stay.start_s < stay.end_s <= stay.slot_until_s for stay in trace.stays)

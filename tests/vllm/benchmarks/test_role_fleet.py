@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from benchmarks.pd.measure import PdRow, Task, run_at
 from controller.config import Sla
 from controller.roles import Transfer
 from replicas.profiles.profile_file import load_profile
@@ -76,10 +75,3 @@ def test_requests_whose_kv_comes_make_no_step_late(name: str) -> None:
     asked = draw_traffic(load_workload("exponential:257,62"), 900, None, 3).at(24.0)
     gaps_s = served(STEERINGS[name](), asked).trace.gaps.length_s
     assert (gaps_s > 1.001 * SLA.itl_s).mean() < 0.01
-
-
-@pytest.mark.parametrize("arm", ["stock:2:2", "dynamo:2:2", "taichi:2:2"])
-def test_rivals_with_roles_serve(arm: str) -> None:
-    row = PdRow(4, "exponential:257,62", 50.0, 25.0)
-    trace = run_at(Task(row, arm, 1, small=True), 4.0).trace
-    assert sum(one.finished_s is not None for one in trace.outcomes) > len(trace.outcomes) / 2

@@ -4,8 +4,6 @@ from typing import Any
 import pytest
 
 from benchmarks.fleet.rivals.dynamo_load import DynamoLoad
-from benchmarks.fleet.rivals.queue_depth import QueueDepth
-from benchmarks.fleet.rivals.wva import WorkloadVariant
 
 
 def context(target: int, now_s: float = 0.0, queued: float = 0.0, **each: list[float]) -> Any:
@@ -19,37 +17,6 @@ def context(target: int, now_s: float = 0.0, queued: float = 0.0, **each: list[f
         total_queued_requests=queued,
         policy_state={},
     )
-
-
-@pytest.mark.parametrize(
-    ("waiting", "replicas"),
-    [([2, 2], 2), ([4, 4], 4), ([2, 1], 2), ([2.1, 2], 2), ([6, 2], 4)],
-)
-def test_queue_depth_is_the_hpa_formula(waiting: list[float], replicas: int) -> None:
-    assert QueueDepth(target=2.0, step_down=0.5)(context(2, waiting=waiting))[0] == replicas
-
-
-def wva(**constants: float) -> WorkloadVariant:
-    return WorkloadVariant(kv_tokens=100_000, step_tokens=2000, slots=64, **constants)
-
-
-def saturation(target: int, used: float, waiting: float = 0.0) -> Any:
-    n = [0.0] * target
-    return context(
-        target,
-        kv_used_frac=[used for _ in n],
-        waiting=[waiting for _ in n],
-        prompt_tokens=[900.0 for _ in n],
-        output_tokens=[100.0 for _ in n],
-    )
-
-
-def test_wva_takes_the_smaller_of_memory_and_compute() -> None:
-    # k1 = 80,000; derived k2: min(2000 x 100 / 1000, 64) = 64 running of 950 tokens = 60,800.
-    policy = wva()
-    assert policy(saturation(4, 0.5))[0] == 4  # 200,000 / 0.85 = 235,294 of 243,200
-    assert policy(saturation(4, 0.6))[0] == 5  # 282,353: 39,153 missing
-    assert policy(saturation(4, 0.2))[0] == 2  # 243,200 - 80,000 / 0.7 = 128,914 spare
 
 
 def engines(target: int, decoding: float, backlog: float, now_s: float = 0.0) -> Any:

@@ -150,14 +150,14 @@ def test_what_takes_new_replicas_is_not_sent_unasked(apply: Apply, flags: Any) -
     status, out, err, sent = apply(SIZE, 128, *flags)
     assert (status, sent) == (0 if flags else 2, [])
     assert "max_num_seqs: 64 -> 128" in out
-    assert ("--two-first" in err) == (not flags)
+    assert ("num_replicas: 2" in err) == (not flags)
 
 
 @pytest.mark.parametrize(
     ("path", "value", "flags", "says"),
     [
         *[
-            (path, value, ["--two-first"], "Deploy it beside the old one")
+            (path, value, [], "Deploy it beside the old one")
             for path, value in (
                 ((*LLM, "model_loading_config", "model_id"), "n"),
                 ((*LLM, "emulate"), {"profile": "h100-llama-8b-vllm"}),
@@ -168,7 +168,7 @@ def test_what_takes_new_replicas_is_not_sent_unasked(apply: Apply, flags: Any) -
         (("args",), [1], [], "applications[0].args"),
         ((*LLM, "engine_kwargs"), 3, [], "llm_configs[0].engine_kwargs"),
         (("deployments",), [None], [], "applications[0].deployments[0]"),
-        (("deployments",), 3, [], "applications[0].deployments[0]"),
+        (("deployments",), 3, [], "applications[0].deployments"),
         (LLM, "entry.yaml", [], "write the entry itself"),
         ((*LLM, "batching"), 3, [], "llm_configs[0].batching"),
     ],
@@ -182,24 +182,6 @@ def test_what_cannot_be_done_is_named(
     assert says in err
 
 
-def test_without_room_for_a_second_replica_the_first_is_left_alone(apply: Apply) -> None:
-    status, _, err, sent = apply(SIZE, 128, "--two-first", fails_at=1)
-    assert (status, "DEPLOY_FAILED" in err) == (2, True)
-    scaled, back = (one["applications"][0] for one in sent)
-    assert scaled["deployments"][0]["num_replicas"] == 2
-    assert back == config()["applications"][0]
-
-
-def test_where_the_changed_model_does_not_start_the_way_on_is_said(apply: Apply) -> None:
-    application = running()
-    application["deployments"][MODEL]["replicas"] *= 2
-    flags = "--two-first"
-    status, _, err, sent = apply(SIZE, 128, flags, application=application, fails_at=2)
-    assert (status, len(sent)) == (2, 2)
-    assert "DEPLOY_FAILED" in err
-    assert f"{MODEL} may have two replicas: `brimful apply --restart`" in err
-
-
 def test_what_serve_refuses_or_cannot_bring_up_is_told(serve: Serve, tmp_path: Path) -> None:
     address, _ = serve(running(), refuses="no such option")
     with pytest.raises(BrimfulError, match=r"Ray Serve refused it: .*no such option"):
@@ -208,10 +190,9 @@ def test_what_serve_refuses_or_cannot_bring_up_is_told(serve: Serve, tmp_path: P
     with pytest.raises(BrimfulError, match="llm: DEPLOY_FAILED: no module"):
         Cluster(failed).wait(["llm"], 60, sleep=lambda _: None)
     asleep, _ = serve(running(state="STARTING"))  # scaled to none, beside one that scales
-    Cluster(asleep).wait(["llm"], 60, twice={"llm": ["other"]}, sleep=lambda _: None)
-    starting, _ = serve(running(state="STARTING"))
-    with pytest.raises(BrimfulError, match="not up after 0 s: "):
-        Cluster(starting).wait(["llm"], 0, twice={"llm": [MODEL]}, sleep=lambda _: None)
+    Cluster(asleep).wait(["llm"], 60, sleep=lambda _: None)
+    with pytest.raises(BrimfulError, match="not up after -1 s: "):
+        Cluster(asleep).wait(["llm"], -1, sleep=lambda _: None)
 
 
 def test_where_nothing_answers_that_is_said(tmp_path: Path) -> None:

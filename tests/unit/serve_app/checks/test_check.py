@@ -123,6 +123,8 @@ BEGINS: list[tuple[str, Any, str]] = [
     ("placement_group_config", {"bundle_per_worker": {"GPU": 1, "disk": "1"}},
      f"{PLACE}.placement_group_config.bundle_per_worker: Resource 'disk' must be a number"),
     ("/route_prefix", "llm", 'applications[0].route_prefix: ValueError: Got "llm"'),
+    ("/deployments", [None], "applications[0].deployments[0]: must be a mapping, got None"),
+    ("/deployments", 3, "applications[0].deployments: must be a list, got 3"),
     ("/args.llm_configs", [3], f"{PLACE}: 3 is not allowed: a mapping, the path of one"),
     ("/args.llm_configs", [], f"{ARGS}.llm_configs: must be a list with at least one model"),
     ("/args.security.keys", {"alice": KEY}, f"{ARGS}.security.keys"),
@@ -336,6 +338,10 @@ def test_batches_name_a_class_that_there_is(check, tmp_path):
     ("data", "line"),
     [
         ("- a\n- b\n", "top level: must be a mapping, got ['a', 'b']"),
+        (
+            "import_path: a:b\nargs: {}\n",
+            "top level: is an application; it belongs into a list: applications: [{...}]",
+        ),
         ("applications: []\n---\nb: 1\n", "2 YAML documents; Ray Serve reads the first one only"),
     ],
 )

@@ -67,27 +67,6 @@ def test_a_quick_check_imports_nothing_heavy(tmp_path) -> None:
     assert done.stdout.startswith(b"ok so far")
 
 
-def test_for_scripts_all_that_was_found_is_one_json_object(tmp_path, monkeypatch, capsys):
-    for name in DIRECT.env:
-        monkeypatch.delenv(name, raising=False)
-    sound, wrong, away = (str(tmp_path / f"{name}.yaml") for name in ("sound", "wrong", "away"))
-    Path(sound).write_text(yaml.safe_dump(config()))
-    Path(wrong).write_text(yaml.safe_dump(having("scaling.drain", 1)))
-    assert main(["check", "--json", "--no-paths", sound, wrong, away]) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False
-    first, *faulty = told["files"]
-    assert first | {"summary": None} == {
-        "file": sound,
-        "problems": [],
-        "notes": [],
-        "summary": None,
-    }
-    assert first["summary"][0].startswith("llm at /: model m, policy adaptive")
-    problems = [(one["file"], one["problems"]) for one in faulty]
-    assert problems == [(wrong, [DRAIN]), (away, ["cannot be read: No such file or directory"])]
-
-
 def test_the_shipped_configs_pass(tmp_path, monkeypatch, capsys):
     # cpu.yaml names a model that `brimful demo` makes before it deploys.
     model = tmp_path / ".cache" / "tiny-llama"

@@ -258,7 +258,6 @@ def test_serve_on_a_port_that_pods_do_not_name_is_named(found, service):
 
 REF = {"name": "brimful-serve-svc", "port": 8000}
 GATEWAY, NETWORKING = "gateway.networking.k8s.io/v1", "networking.k8s.io/v1"
-OURS = {"app.kubernetes.io/name": "brimful"}
 MISSPELT = "'brimful-serv-svc' is not in this manifest; did you mean 'brimful-serve-svc'?"
 PORT_80 = "80 is not allowed: Service brimful-serve-svc has port 8000 or serve"
 BACKEND = "spec.rules[0].http.paths[0].backend.service"
@@ -272,11 +271,6 @@ def ingress(service: str, **port: Any) -> dict[str, Any]:
     backend = {"service": {"name": service, "port": port}}
     rules = [{"http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}]
     return route("Ingress", {"rules": rules}, NETWORKING)
-
-
-def policy(*rules: dict[str, Any], **labels: str) -> dict[str, Any]:
-    chosen = {"matchLabels": labels or OURS}
-    return route("NetworkPolicy", {"podSelector": chosen, "ingress": [*rules]}, NETWORKING)
 
 
 @pytest.mark.parametrize(
@@ -294,15 +288,6 @@ def policy(*rules: dict[str, Any], **labels: str) -> dict[str, Any]:
         (route("HTTPRoute", {"rules": [{"backendRefs": [
             {"kind": "InferencePool", "name": "brimful-serv-svc"},
             {"name": "brimful-serv-svc", "namespace": "elsewhere"}]}]}), None),
-        (policy({"from": [{"podSelector": {"matchLabels": OURS}}]}), None),
-        (policy({"from": [{"podSelector": {"matchLabels": OURS}}], "ports": [{"port": 8000}]}),
-         "spec.ingress: keeps headGroupSpec from headGroupSpec; a rule without ports has to let"),
-        (route("NetworkPolicy", {"podSelector": {"matchExpressions": [{"key": "app"}]}}), None),
-        (policy(app="brimfull"), "spec.podSelector: chooses no pod of this manifest (app=brimful"),
-        (route("PodDisruptionBudget", {"selector": {"matchLabels": OURS}, "maxUnavailable": 1}),
-         "spec.maxUnavailable: 1 is not allowed: no scale belongs to Ray's pods"),
-        (route("Service", {"selector": {"ray.io/node-type": "worker"}}), None),
-        (route("Service", {"selector": {"ray.io/cluster": "any"}}), None),
     ],
 )  # fmt: skip
 def test_what_stands_beside_a_rayservice_is_held_against_it(found, service, other, says):

@@ -1,4 +1,4 @@
-"""What else the machine did: counts of this very process and of one beside it."""
+"""What this machine is fit for."""
 
 from pathlib import Path
 

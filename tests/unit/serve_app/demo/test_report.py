@@ -6,12 +6,8 @@ from rich.console import Console
 
 from controller.records import ReplicaReport
 from serve_app.demo.client import Answer, Ask
-from serve_app.demo.machine import Shares
-from serve_app.demo.report import OFF, ON, TUNED, Phase, Sample, client_table
-from serve_app.demo.verdict import claims
+from serve_app.demo.report import OFF, ON, Phase, Sample, client_table
 from tests.builders import limits, report
-
-QUIET = Shares(seconds=10.0, others_cores=0.1, cores=2, waited_frac=0.01)
 
 
 def phase(name: str, *gaps_s: float, status: int = 200, caps: tuple[int, ...] = (64, 32)) -> Phase:
@@ -19,16 +15,12 @@ def phase(name: str, *gaps_s: float, status: int = 200, caps: tuple[int, ...] = 
     told: ReplicaReport = report(running=3)
     samples = [Sample(float(k), told, limits(max_running=cap)) for k, cap in enumerate(caps)]
     answer = Answer(status, "no", len(gaps_s) + 1, 0.5, gaps_s, 1.0)
-    return Phase(name, 0.0, 10.0, [Ask("a", 4)], [answer], QUIET, {"r": samples})
+    return Phase(name, 0.0, 10.0, [Ask("a", 4)], [answer], 0.01, {"r": samples})
 
 
-def test_what_held_is_said_and_what_did_not() -> None:
-    off, on, tuned = phase(OFF, 0.01, 0.6), phase(ON, 0.02, 0.03), phase(TUNED, 0.02, 0.03)
-    assert all(claim.held for claim in claims(off, on, tuned, 50.0, fair=True))
-    broken = phase(ON, 0.3, status=500, caps=(64,))
-    first, second = claims(off, broken, tuned, 50.0, fair=True)
-    assert first.line() == "DID NOT HOLD: 2 of 3 answers whole (500: no)"
-    assert not second.held
+def test_a_table_says_what_clients_saw() -> None:
+    off, on = phase(OFF, 0.01, 0.6), phase(ON, 0.02, 0.03)
+    broken = phase(ON, 0.3, status=500)
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(client_table([off, on, broken], 50.0))
     shown = console.export_text()

@@ -27,10 +27,7 @@ def problems(**keys: Any) -> list[str]:
 def test_requests_go_where_most_room_is_unless_another_way_is_named() -> None:
     assert routed_by() == {
         "request_router_class": "serve_app.routing.router:HeadroomRouter",
-        "request_router_kwargs": {
-            "prefix_affinity": False,
-            "prefix_chars": 1024,
-        },
+        "request_router_kwargs": {"prefix_affinity": False},
         "request_routing_stats_period_s": 0.5,
     }
     other = routed_by(router={"policy": "round_robin"})
@@ -78,7 +75,7 @@ def test_a_router_that_is_named_to_ray_serve_itself_stays() -> None:
         ({"polcy": "headroom"}, "unknown key 'polcy'; did you mean 'policy'?"),
         ({"policy": "nearest"}, ".policy: 'nearest' is not allowed"),
         ({"choices": 8}, ".choices: 8 is not allowed: it was removed, four replicas are"),
-        ({"prefix_chars": float("inf")}, ".prefix_chars: inf is not allowed"),
+        ({"prefix_chars": 512}, ".prefix_chars: 512 is not allowed: it was removed, beginnings of"),
         ([], "[] is not allowed"),
     ],
 )

@@ -1,21 +1,17 @@
-"""``brimful fleet``: its policies, its days, its oracle."""
+"""``brimful fleet``: its policies, its days."""
 
 import json
-from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from controller.errors import ConfigError
 from serve_app import cli
 from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from serve_app.config import parse_scaling
 from serve_app.scaling.reading import PUBLISHED
-from simulator.fleet.plan import STEP_S, cheapest
-from simulator.fleet.policies import ORACLE, parse_policy
+from simulator.fleet.policies import parse_policy
 from simulator.fleet.traffic import Rates
 from tests.unit.simulator.fleet.fleets import GROUND
 
@@ -41,19 +37,17 @@ def test_bad_input_gets_one_line_each(
     assert line.startswith("error: ") and says in line
 
 
-def test_a_day_of_a_file_by_policies_and_the_oracle(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_day_of_a_file_by_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "day.json"
     path.write_text(json.dumps({"traffic": {"ours": {"step_s": 120, "rate_per_s": [1, 3, 1]}}}))
     asked = ["fleet", "--day", str(path), "--workload", "fixed:2000,400", "--peak", "3"]
-    asked += ["--policy", "brimful", "ray:target_ongoing_requests=9", "oracle", "--startup", "30"]
+    asked += ["--policy", "brimful", "ray:target_ongoing_requests=9", "--startup", "30"]
     assert cli.main([*asked, "--json"]) == 0
     said = capsys.readouterr()
     lines = [json.loads(line) for line in said.out.splitlines()]
-    assert [line["policy"] for line in lines] == ["brimful", "ray", "oracle"]
+    assert [line["policy"] for line in lines] == ["brimful", "ray"]
     told = [line for line in said.err.splitlines() if line.startswith("simulating ours ")]
-    assert told[0] == "simulating ours brimful ..." and len(told) == 3  # it is no terminal
+    assert told[0] == "simulating ours brimful ..." and len(told) == 2  # it is no terminal
     assert all(0 < line["attainment"] <= 1 and line["replica_hours"] > 0.1 for line in lines)
 
 
@@ -88,9 +82,6 @@ def test_ours_is_built_as_serve_app_builds_it() -> None:
         ("ray:upscaling_factor=0", "upscaling_factor: 0 is not allowed"),
         ("dynamo-load:itl_s=.nan", "itl_s: nan is not allowed"),
         ("dynamo-throughput:predictor=2", "predictor: 2 is not allowed"),
-        ("queue-depth:target=0", "target: 0 is not allowed"),
-        ("wva:up=0", "up: 0 is not allowed"),
-        (f"{ORACLE}:step_s=3", "it plans for the day"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(spec: str, says: str) -> None:
@@ -100,30 +91,6 @@ def test_what_is_wrong_is_said_in_one_line(spec: str, says: str) -> None:
     assert says in problem
 
 
-PLAN_BOUNDS = {"min_replicas": 1, "max_replicas": 4}
-
-
-def cost(path: tuple[int, ...], work: np.ndarray, price: float, change_s: float) -> float:
-    lost = sum(np.maximum(w - n, 0.0).mean() for w, n in zip(work, path, strict=True))
-    started = sum(max(b - a, 0) for a, b in pairwise(path))
-    return sum(path) + price * float(lost) + change_s / STEP_S * started
-
-
-@given(
-    parts=st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1, max_size=4),
-    price=st.floats(0.5, 100),
-    change_s=st.sampled_from([0.0, 10.0, 100.0]),
-)
-def test_no_other_plan_costs_less(
-    parts: list[tuple[float, float]], price: float, change_s: float
-) -> None:
-    work = np.array(parts)
-    plan = tuple(cheapest(work, price, change_s, PLAN_BOUNDS).tolist())
-    found = cost(plan, work, price, change_s)
-    others = (cost(p, work, price, change_s) for p in product(range(1, 5), repeat=len(parts)))
-    assert found <= min(others) + 1e-9
-
-
 def test_rates_go_straight_between_the_middles_of_steps() -> None:
     rates = Rates(60.0, (1.0, 3.0), (1.0, 1.0))
     assert rates.at(np.array([0.0, 30.0, 60.0, 75.0, 90.0, 120.0])).tolist() == [
@@ -131,10 +98,9 @@ def test_rates_go_straight_between_the_middles_of_steps() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("two_phases", [False, True])
 @pytest.mark.parametrize("cv", [1.0, 5.0])
-def test_arrivals_come_at_the_rate_and_as_bursty(cv: float, two_phases: bool) -> None:
-    rates = Rates(600.0, (20.0,) * 200, (cv,) * 200, two_phases)
+def test_arrivals_come_at_the_rate_and_as_bursty(cv: float) -> None:
+    rates = Rates(600.0, (20.0,) * 200, (cv,) * 200)
     times = rates.arrivals_s(np.random.default_rng(3))
     assert (np.diff(times) >= 0).all() and times[-1] <= rates.seconds
     assert len(times) / rates.seconds == pytest.approx(20, rel=0.02 * cv)

@@ -123,7 +123,6 @@ def test_who_has_no_byte_yet_gets_a_second_chance_and_who_has_is_lost() -> None:
         ("base=many", "overflow.base: 'many' is not allowed"),
         ("base=1,price=0", "overflow.price: 0 is not allowed"),
         ("base=1,notice_s=-1", "overflow.notice_s: -1 is not allowed"),
-        ("base=1,together=1.5", "overflow.together: 1.5 is not allowed"),
         ("base=1,prise=0.5", "overflow: unknown key 'prise'"),
     ],
 )

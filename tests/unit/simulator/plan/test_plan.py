@@ -84,7 +84,7 @@ def test_what_it_writes_is_a_serve_config(
         (("llama-3.1-8b", "--day", "day-1"), "--day: 'day-1' is not allowed without --rate"),
         (
             ("llama-3.1-8b", "--day", "all", "--rate", "5"),
-            "--day: 'all' is not allowed: it is 19 days; one",
+            "--day: 'all' is not allowed: it is 16 days; one",
         ),
         (
             ("llama-3.1-8b", "--max-model-len", "999999"),

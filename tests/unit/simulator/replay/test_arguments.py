@@ -5,17 +5,9 @@ import argparse
 import pytest
 
 from controller.errors import ConfigError
-from controller.roles import Transfer
-from replicas.profiles.disturbances import (
-    VLLM_GRAPH_SIZES,
-    Disturbances,
-    EncoderWork,
-    Pauses,
-    SlowPhases,
-)
+from replicas.profiles.disturbances import Disturbances, Pauses
 from simulator.replay import arguments
 from simulator.replay.arguments import add_arguments, read_order
-from simulator.replay.disturbance_arguments import add_disturbances, disturbances_of
 from simulator.replay.values import MOST_DRAFTS
 
 
@@ -38,7 +30,6 @@ def parsed(*argv: str) -> argparse.Namespace:
         ("--max-median-delay-s", "inf", "a number from 0"),
         ("--requests", "0", "a whole number from 1 to 10,000,000"),
         ("--burstiness", "1e300", "a number from 0 to 100"),
-        ("--noise", "1e300", "a number from 0 to 10"),
         ("--requests", "99999999999", "a whole number from 1 to 10,000,000"),
         ("--speculate", "65", f"a whole number from 1 to {MOST_DRAFTS}"),
         ("--speculate-by-batch", "5", "FROM:K, whole numbers from 1 and from 0 to 64"),
@@ -75,86 +66,27 @@ def test_drafts_by_batch_size_that_mean_nothing_are_refused(
         arguments.read_order(parsed(*args))
 
 
-def disturbed(*argv: str) -> Disturbances:
-    parser = argparse.ArgumentParser()
-    add_disturbances(parser.add_argument_group())
-    return disturbances_of(parser.parse_args(argv))
-
-
-def test_kinds_combine_and_times_become_seconds() -> None:
-    said = "--noise 0.1 --pauses 0.05:30 --pauses 0.001:1000 --slow 0.17:2:20 --encoder 0.3:80"
-    assert disturbed(*said.split(), *["--mixed-ms", "3", "--graph-sizes", "1,2,4"]) == Disturbances(
-        noise_cv=0.1,
-        pauses=(Pauses(0.05, 0.03), Pauses(0.001, 1.0)),
-        slow=(SlowPhases(0.17, 2.0, 20.0),),
-        encoder=EncoderWork(0.3, 0.08),
-        mixed_s=0.003,
-        graph_sizes=(1, 2, 4),
-    )
-    assert disturbed("--graph-sizes", "vllm").graph_sizes == VLLM_GRAPH_SIZES
-
-
-@pytest.mark.parametrize(
-    ("argument", "value", "says"),
-    [
-        ("--pauses", "0.05", "0.05 is not allowed: SHARE:MEAN_MS"),
-        ("--pauses", "2:30", "2:30: SHARE 2 is not allowed: a number from 0 to 1"),
-        ("--pauses", "0.1:x", "0.1:x: MEAN_MS x is not allowed: a number"),
-        ("--pauses", "0.1:2e9", "0.1:2e9: MEAN_MS 2e9 is not allowed: a number from 0 to 1e+09"),
-        ("--slow", "0.1:2", "0.1:2 is not allowed: SHARE:FACTOR:MEAN_S"),
-        ("--slow", "0.1:0.5:3", "0.1:0.5:3: FACTOR 0.5 is not allowed: a number from 1 to 1000"),
-        ("--slow", "0.1:2:0", "0.1:2:0: MEAN_S 0 is not allowed: a number from 0.01 to 1e+06"),
-        ("--encoder", "1:2:3", "1:2:3 is not allowed: SHARE:MS"),
-        ("--mixed-ms", "nan", "nan is not allowed: a number from 0 to 1e+09"),
-        (
-            "--graph-sizes",
-            "1,x",
-            "1,x is not allowed: vllm or whole numbers with commas between them, as 1,2,4,8",
-        ),
-    ],
-)
-def test_a_wrong_value_is_told_what_is_allowed(
-    argument: str, value: str, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        disturbed(argument, value)
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.endswith(f"error: argument {argument}: {says}")
-
-
 def order(*words: str):
     parser = argparse.ArgumentParser(exit_on_error=False)
     add_arguments(parser)
     return read_order(parser.parse_args(words))
 
 
+def test_disturbances_are_the_block_of_an_emulated_accelerator() -> None:
+    said = "{noise_cv: 0.1, pauses: [{share: 0.05, mean_s: 0.03}], graph_sizes: [1, 2, 4]}"
+    assert order("--disturbances", said).disturbances == Disturbances(
+        noise_cv=0.1, pauses=(Pauses(0.05, 0.03),), graph_sizes=(1, 2, 4)
+    )
+    with pytest.raises(ConfigError, match=r"disturbances\.pauses\[0\]\.share: 2 is not allowed"):
+        order("--disturbances", "{pauses: [{share: 2, mean_s: 1}]}")
+
+
 FLEET = ("--engines", "4", "--sla-itl-ms", "50", "--policy", "adaptive")
-
-
-@pytest.mark.parametrize(
-    ("words", "name", "prefill"),
-    [
-        ((), "aggregated", 0),
-        (("--roles", "aggregated"), "aggregated", 0),
-        (("--roles", "1:3"), "1:3", 1),
-        (("--roles", "auto"), "auto", None),
-    ],
-)
-def test_a_fleet(words: tuple[str, ...], name: str, prefill: int | None) -> None:
-    roles = order(*FLEET, *words).roles
-    assert (roles.name, roles.prefill, roles.engines) == (name, prefill, 4)
-    assert roles.transfer == Transfer(327_680, 25e9, 0.005)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--roles", "auto"), "roles: needs --engines"),
-        (("--link-gbit-s", "8"), "link-gbit-s: needs --engines"),
-        (("--engines", "4", "--roles", "2:3"), "2:3 is not allowed with --engines 4"),
-        (("--engines", "4", "--roles", "0:4"), "'0:4' is not allowed: auto, aggregated, or P:D"),
-        (("--engines", "4", "--roles", "many"), "'many' is not allowed"),
-        (("--engines", "4", "--roles", "auto"), "auto needs --sla-itl-ms"),
         ((*FLEET, "--find-capacity"), "find-capacity: is not allowed with --engines"),
         ((*FLEET, "--policy", "request-level"), "policy request-level: is not allowed"),
     ],

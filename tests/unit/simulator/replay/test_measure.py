@@ -15,7 +15,7 @@ from simulator.replay.measure import (
     meets,
     summarise,
 )
-from simulator.virtual.trace import Outcome, Stay, Step, Trace, make_gaps
+from simulator.virtual.trace import Outcome, Step, Trace, make_gaps
 from simulator.workloads.requests import LengthStats, Request
 
 STEP = Step(
@@ -43,7 +43,6 @@ TRACE = Trace(
         replace(STEP, end_s=4.5, duration_s=1.0, predicted_s=1.1),
     ),
     gaps=make_gaps([(0.1, 2.6, 0), (0.3, 2.9, 0)]),
-    stays=(Stay(0, 1.5, 2.9, 2.9),),
     kv_tokens=100,
     end_s=4.5,
 )
