@@ -43,6 +43,31 @@ class EmulateSettings(Block):
     slow_factor: float = Field(2.0, ge=1, description="their steps take this many times as long")
 
 
+class FailoverConfig(Block):
+    """What becomes of the answers of an engine that dies."""
+
+    relay_s: float = Field(
+        60.0,
+        ge=0,
+        le=1800,
+        description="a replica whose engine died passes the tokens of others on for so long, then"
+        " ends; 0: its answers end with an error at once",
+    )
+    wait_s: float = Field(
+        20.0,
+        gt=0,
+        le=1800,
+        description="a request that moved waits so long for its next token, then ends with an"
+        " error",
+    )
+    hang_s: float | None = Field(
+        30.0,
+        ge=1,
+        description="an engine with requests that answers nothing for so long counts as dead and is"
+        " killed; null: never",
+    )
+
+
 SHORT = tuple(Sla.model_fields)  # of batching.sla, for a command line: brimful.itl_ms
 
 
@@ -62,6 +87,9 @@ class EngineSettings(Block):
     admission: AdmissionConfig | None = None
     security: Security = Field(Security(), description="what the replica's HTTP ingress lets in")
     emulate: EmulateSettings | None = None
+    failover: FailoverConfig = Field(
+        FailoverConfig(), description="what becomes of the answers of an engine that dies"
+    )
     executor: Executor | None = Field(
         None, description="where the model runs; None: as the engine was started"
     )
