@@ -24,9 +24,9 @@ def is_moved(request: Any) -> bool:
     return MARK in request.request_id
 
 
-def generated(request: Any) -> int:
+def generated(request_id: str) -> int:
     """How many tokens of a request's answer came from another engine."""
-    _, mark, count = request.request_id.rpartition(MARK)
+    _, mark, count = request_id.rpartition(MARK)
     return int(count) if mark and count.isdecimal() else 0
 
 
@@ -37,7 +37,7 @@ def resume(scheduler: Any, request: Any) -> None:
     second model runner takes such a request as a new one; for the first one the tokens stay in the
     prompt, and ``replicas.server.failover`` moves only what goes on so.
     """
-    count, tokens = generated(request), request.prompt_token_ids
+    count, tokens = generated(request.request_id), request.prompt_token_ids
     if not count or tokens is None or count >= len(tokens):
         return
     own = tokens[-count:]

@@ -75,9 +75,9 @@ class Demotions:
     def late(self, request: Waiting) -> bool:
         """Whether the first token of one that waits comes too late, with all of its prompt.
 
-        Of one that had its first token and lost its KV blocks or its engine since, it does not. One that holds KV
-        memory (a session with its next input, KV that has come from elsewhere) is not kept waiting
-        with it, late or not.
+        Of one that had its first token and lost its KV blocks or its engine since, it does not. One
+        that holds KV memory (a session with its next input, KV that has come from elsewhere) is not
+        kept waiting with it, late or not.
         """
         if request.num_output_tokens or request.num_computed_tokens or is_moved(request):
             return False
