@@ -202,7 +202,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def _note_arrival(self, request: Request) -> None:
         for_another = self._role.for_another(request)
-        if not for_another and not generated(request.request_id):  # else its first token came elsewhere
+        if not for_another and not generated(
+            request.request_id
+        ):  # else its first token came elsewhere
             self._awaits_first_token[request.request_id] = came_s(request)
         self._autoscaled.come(request, for_another=for_another)
         self._classes.come(request)

@@ -1,4 +1,4 @@
-"""Engines die under their requests, and others go on with them: three real ones, one process each."""
+"""Engines die under their requests, and others go on with them: three real ones."""
 
 import asyncio
 import os
