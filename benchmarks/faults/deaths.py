@@ -109,7 +109,7 @@ async def _streams(
     client = StockClient(URL, TIMEOUT_S)
     async with client.api:
         tasks = [asyncio.create_task(_one(client, str(i), s, emulated)) for i, s in enumerate(seen)]
-        while sent is not None and not all(len(s.tokens) >= BEGUN or s.end for s in seen):
+        while sent is not None and not all(len(s.tokens) >= BEGUN or s.end for s in seen):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         if sent is not None:
             engine(there).send_signal(sent)

@@ -163,7 +163,13 @@ class Failover:
             return
         task = asyncio.create_task(self._move(request_id, state, request))
         self._moving[request_id] = task
-        task.add_done_callback(lambda _: self._moving.pop(request_id, None))
+        task.add_done_callback(lambda done: self._moved_on(request_id, done))
+
+    def _moved_on(self, request_id: str, task: asyncio.Task[None]) -> None:
+        self._moving.pop(request_id, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("Request %s could not be moved.", request_id, exc_info=error)
+            self._end(request_id, "failed", "moving it failed")
 
     async def _move(self, request_id: str, state: Any, request: Any) -> None:
         if not await self._others():

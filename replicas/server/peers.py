@@ -28,15 +28,13 @@ class Peers:
         """How many others there are."""
         if self._handle is None:
             handle = serve.get_deployment_handle(self._deployment, self._app, _check_exists=False)
-            self._handle = handle.options(stream=True)
-            self._handle._init()
-        until_s = asyncio.get_running_loop().time() + FOUND_S
-        while not self._handle.running_replicas_populated():
-            if asyncio.get_running_loop().time() > until_s:
-                return 0
+            self._handle = handle.options(stream=True)  # its updates begin here
+        for _ in range(round(FOUND_S / LOOK_S)):
+            router = self._handle._router._asyncio_router.request_router
+            if router is not None and self._handle.running_replicas_populated():
+                return sum(one.unique_id != self._own for one in list(router.curr_replicas))
             await asyncio.sleep(LOOK_S)
-        router = self._handle._router._asyncio_router.request_router
-        return sum(one.unique_id != self._own for one in list(router.curr_replicas))
+        return 0
 
     async def carry_on(self, moved: Moved) -> AsyncGenerator[Any, None]:
         """``Carried.carry_on`` of another replica.
