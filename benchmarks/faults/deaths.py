@@ -19,7 +19,7 @@ import ray
 from openai import APIError
 
 from benchmarks.faults.client import TIMEOUT_S, ended
-from benchmarks.faults.stack import MODEL, SERVER, URL, FaultsError, Fleet
+from benchmarks.faults.stack import MODEL, REPLICAS, SERVER, URL, Fleet
 from benchmarks.live.stock_client import ID, StockClient
 from controller.fleet.actor import find_controller
 from replicas.emulator.executor import POSITIONS, token_at
@@ -82,6 +82,9 @@ def prompts(count: int) -> list[list[int]]:
 def death(there: Fleet, sent: signal.Signals, count: int, *, emulated: bool) -> Death:
     """Send one engine a signal while so many streams are under way."""
     there.wait_whole()
+    while len(engines(there)) < REPLICAS:  # Ray Serve may not know yet of the last one's end
+        time.sleep(0.5)
+        there.wait_whole()
     asked = prompts(count)
     if emulated:
         expected = [[token_at(len(p) + i, VOCAB) for i in range(TOKENS)] for p in asked]
@@ -112,7 +115,7 @@ async def _streams(
         while sent is not None and not all(len(s.tokens) >= BEGUN or s.end for s in seen):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         if sent is not None:
-            engine(there).send_signal(sent)
+            engines(there)[0].send_signal(sent)
         await asyncio.gather(*tasks)
     return seen
 
@@ -143,17 +146,14 @@ async def _one(client: StockClient, number: str, seen: Stream, emulated: bool) -
     seen.end = ended(error, bool(seen.tokens), finished)
 
 
-def engine(there: Fleet) -> psutil.Process:
-    """The EngineCore of the replica with the first name.
-
-    Raises:
-        FaultsError: there is none.
-    """
-    found = there.replicas(SERVER)
-    if not found:
-        raise FaultsError("no replica runs")
-    children = psutil.Process(found[min(found)]).children(recursive=True)
-    return next(c for c in children if "EngineCor" in " ".join([c.name(), *c.cmdline()]))
+def engines(there: Fleet) -> list[psutil.Process]:
+    """The EngineCores of the replicas that run, by the replicas' names."""
+    found = []
+    for _, pid in sorted(there.replicas(SERVER).items()):
+        with contextlib.suppress(psutil.Error):
+            children = psutil.Process(pid).children(recursive=True)
+            found += [c for c in children if "EngineCor" in " ".join([c.name(), *c.cmdline()])]
+    return found
 
 
 def _outcomes() -> dict[str, int]:
