@@ -218,7 +218,7 @@ class Failover:
                         "Request %s is given up: %d engines died within %g s of a step of it.",
                         *(request_id, kills, KILLS_WITHIN_S),
                     )
-                self._end(request_id, "moved", f"{moves} other engines died, too")
+                self._end(request_id, "moved_out", f"{moves} other engines died, too")
                 return
 
     def _moved(self, state: Any, request: Any, avoid: list[str]) -> Moved:
