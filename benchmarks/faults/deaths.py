@@ -158,7 +158,8 @@ def engines(there: Fleet) -> list[psutil.Process]:
 
 def _outcomes() -> dict[str, int]:
     """Of the last engine that died, once none of its requests is on its way."""
-    until_s, known = time.monotonic() + TOLD_S, {}
+    known: dict[str, int] = {}
+    until_s = time.monotonic() + TOLD_S
     while time.monotonic() < until_s:
         with contextlib.suppress(ray.exceptions.RayError, ValueError):
             deaths = ray.get(find_controller().snapshot.remote(), timeout=10)["deaths"]

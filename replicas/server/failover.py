@@ -7,6 +7,7 @@ one reference to what was sent to the engine, and a token nothing.
 """
 
 import asyncio
+import contextlib
 import copy
 import logging
 import time
@@ -202,8 +203,8 @@ class Failover:
                 self._end(request_id, "waited", said)
                 return
             except Exception as error:  # whatever it is, that replica does not go on
-                level = logging.WARNING if accepted else logging.DEBUG
-                logger.log(level, "Request %s was not carried on: %r", request_id, error)
+                if accepted:
+                    logger.warning("Request %s was not carried on: %r", request_id, error)
             finally:
                 await answer.aclose()
             if not accepted:
@@ -214,10 +215,7 @@ class Failover:
             lost_s = now_s
             if moves == MOST_MOVES:
                 if kills > MOST_MOVES:
-                    logger.error(
-                        "Request %s is given up: %d engines died within %g s of a step of it.",
-                        *(request_id, kills, KILLS_WITHIN_S),
-                    )
+                    logger.error("Request %s is given up: it may kill engines.", request_id)
                 self._end(request_id, "moved_out", f"{moves} other engines died, too")
                 return
 
@@ -278,15 +276,17 @@ class Failover:
                 for process in getattr(manager, "processes", ()):
                     process.kill()
 
-    async def relayed(self) -> None:
-        """The engine is dead: return once no request is left that another one goes on with."""
-        try:
+    async def told(self) -> bool:
+        """Whether an engine that is gone has died; a replica that is removed ends its own."""
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._died.wait(), TOLD_S)
-            until_s = self._died_s + self._config.relay_s
-            while self._moving and time.monotonic() < until_s:
-                await asyncio.wait(self._moving.values(), timeout=until_s - time.monotonic())
-        except TimeoutError:
-            logger.error("vLLM told nothing of its dead engine within %.0f s.", TOLD_S)
+        return self._died.is_set()
+
+    async def relayed(self) -> None:
+        """Return once no request is left that another engine goes on with."""
+        until_s = self._died_s + self._config.relay_s
+        while self._moving and (left_s := until_s - time.monotonic()) > 0:
+            await asyncio.wait(self._moving.values(), timeout=left_s)
         for one in list(self._client.output_processor.request_states):
             said = f"its replica had to end {self._config.relay_s:g} s after its engine"
             self._end(one, "relay", said)

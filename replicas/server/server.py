@@ -106,7 +106,7 @@ class BrimfulServer(LLMServer):
         await self._link.run()
         logger.error("The engine is dead: this replica ends, and Ray Serve starts another.")
         answer_unhealthy()
-        if self._failover is not None:
+        if self._failover is not None and await self._failover.told():
             await self._link.tell(self._failover.so_far())
             await self._failover.relayed()
             await self._link.tell(self._failover.so_far())
@@ -122,7 +122,8 @@ class BrimfulServer(LLMServer):
         own, peers = context.replica_id.unique_id, Peers(context)
         failover = Failover(client, settings.failover, own, peers.carry_on, peers.count)
         self._watch_task = asyncio.create_task(failover.watch(self._link.silent_s))
-        return failover, Carried(client, own, self.engine._oai_models.lora_requests)
+        loras = getattr(self.engine._oai_models, "lora_requests", {})
+        return failover, Carried(client, own, loras)
 
     async def carry_on(self, moved: Moved) -> AsyncGenerator[Any, None]:
         """``Carried.carry_on``: for another replica of this deployment, and for no client."""

@@ -14,10 +14,11 @@ from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from replicas.admission.gate import ends_with_engine
 from replicas.engine.settings import FailoverConfig
-from replicas.server.carried import Carried
+from replicas.server.carried import Accepted, Carried
 from replicas.server.failover import Failover, NotMovedError
 from tests.vllm.emulated_app import OURS, started
 from tests.vllm.harness import batching
@@ -43,6 +44,9 @@ class Fleet:
         self.carried = {name: Carried(llm, name, {}) for name, llm in self.llms.items()}
 
     async def call(self, moved: Any) -> AsyncIterator[Any]:
+        if moved.request.external_req_id == "kills":
+            yield Accepted(f"{len(moved.brimful_avoid)}")
+            raise EngineDeadError
         name = next(one for one in self.llms if one not in moved.brimful_avoid)
         async for item in self.carried[name].carry_on(cloudpickle.loads(cloudpickle.dumps(moved))):
             yield cloudpickle.loads(cloudpickle.dumps(item))
@@ -158,13 +162,15 @@ async def test_answers_of_engines_that_die_are_those_of_one_that_does_not(tiny_l
     ends_with_engine.set(True)
     answers, tasks = ask_all(fleet.llms["c"], {"by_header": {}})
     ends_with_engine.set(False)
-    other, more = ask_all(fleet.llms["c"], {"penalty": {"presence_penalty": 0.5}, "waits": {}})
+    others = {"penalty": {"presence_penalty": 0.5}, "waits": {}, "kills": {}}
+    other, more = ask_all(fleet.llms["c"], others)
     answers, tasks = answers | other, tasks | more
-    await until_begun(answers, 1, 3)
+    await until_begun(answers, 1, 4)
     fleet.kill("c")
     await asyncio.gather(*tasks.values())
     said = {name: str(answer.error) for name, answer in answers.items()}
     assert "x-brimful-failover" in said["by_header"]
     assert "presence_penalty" in said["penalty"]
     assert f"within {WAIT_S} s" in said["waits"]
-    assert fleet.failovers["c"].ended == {"cannot": 2, "waited": 1}
+    assert "2 other engines died" in said["kills"]
+    assert fleet.failovers["c"].ended == {"cannot": 2, "waited": 1, "moved_out": 1}
