@@ -139,7 +139,7 @@ class Failover:
     def _cannot_resume(self, request: Any) -> str | None:
         """Why a request that has generated tokens cannot go on elsewhere."""
         config, params = self._client.vllm_config, request.sampling_params
-        if config.model_config.enable_return_routed_experts:
+        if getattr(config.model_config, "enable_return_routed_experts", False):
             return "the experts of its tokens are gone"
         if not getattr(config, "use_v2_model_runner", False):
             if counted := [name for name in COUNTED if getattr(params, name, None)]:
