@@ -185,18 +185,10 @@ ENGINE_DEATHS = _counter(
     "engine_deaths", "engines", "Engines that died under a replica.", "group", by="controller"
 )
 FAILOVERS = _counter(
-    "failovers",
-    "requests",
-    "Requests whose engine died, by what became of them: moved, or why they ended with an error.",
-    *("group", "outcome"),
-    by="controller",
+    "failovers", "requests", "Requests of dead engines.", "group", "outcome", by="controller"
 )
 FAILOVER_GAP = _counter(
-    "failover_gap_seconds",
-    "seconds",
-    "Time from an engine's death to the next token of each request that moved, summed.",
-    "group",
-    by="controller",
+    "failover_gap_seconds", "seconds", "From death to next token, summed.", "group", by="controller"
 )
 DESIRED = _gauge(
     "desired_replicas",

@@ -38,8 +38,7 @@ class EngineDeaths:
                 self._became(new, {**group, "outcome": outcome})
         if (new_s := told["gap_s"] - before["gap_s"]) > 0:
             self._gap_s(new_s, group)
-        known = {r: one for r, one in self._known.items() if now_s - one[0] < SHOWN_S}
-        self._known = {**known, replica: (at_s, told)}
+        self._known[replica] = at_s, told
 
     def snapshot(self, now_s: float) -> list[dict[str, Any]]:
         """What was told of each engine that died in the last hour, with ``died_s_ago``."""

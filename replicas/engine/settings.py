@@ -50,21 +50,13 @@ class FailoverConfig(Block):
         60.0,
         ge=0,
         le=1800,
-        description="a replica whose engine died passes the tokens of others on for so long, then"
-        " ends; 0: its answers end with an error at once",
+        description="for which its replica relays the tokens of others; 0: none",
     )
     wait_s: float = Field(
-        20.0,
-        gt=0,
-        le=1800,
-        description="a request that moved waits so long for its next token, then ends with an"
-        " error",
+        20.0, gt=0, le=1800, description="for the next token of an answer, or it ends with an error"
     )
     hang_s: float | None = Field(
-        30.0,
-        ge=1,
-        description="an engine with requests that answers nothing for so long counts as dead and is"
-        " killed; null: never",
+        30.0, ge=1, description="without a sign of it an engine with requests is dead; None: never"
     )
 
 
