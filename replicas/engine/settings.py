@@ -50,7 +50,7 @@ class FailoverConfig(Block):
         60.0,
         ge=0,
         le=1800,
-        description="for which its replica relays the tokens of others; 0: none",
+        description="its replica relays tokens of others for so long; 0: none",
     )
     wait_s: float = Field(
         20.0, gt=0, le=1800, description="for the next token of an answer, or it ends with an error"

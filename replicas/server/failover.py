@@ -159,8 +159,8 @@ class Failover:
         request, why = state.brimful_sent
         if why is None and state.detokenizer.output_token_ids:
             why = self._cannot_resume(request)
-        if why is not None or not self._config.relay_s:
-            self._end(request_id, "cannot", why or "failover.relay_s is 0")
+        if why is not None:
+            self._end(request_id, "cannot", why)
             return
         task = asyncio.create_task(self._move(request_id, state, request))
         self._moving[request_id] = task
