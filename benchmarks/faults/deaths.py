@@ -123,7 +123,8 @@ async def _streams(
 async def _one(client: StockClient, number: str, seen: Stream, emulated: bool) -> None:
     error: Exception | None = None
     finished = False
-    more = {"vllm_xargs": {POSITIONS: 1}} if emulated else {}
+    # A greedy answer of random weights would be one token again and again.
+    more = {"vllm_xargs": {POSITIONS: 1}} if emulated else {"repetition_penalty": 1.3}
     try:
         answer = await client.api.completions.create(
             model=MODEL,
