@@ -63,7 +63,7 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
     "failover": (
         FailoverConfig,
         "What becomes of the answers of an engine that dies, in an entry"
-        " ([serve.md](serve.md#an-engine-dies), [why](decisions/0052-an-engine-dies.md)).",
+        " ([more](kubernetes.md#an-engine-dies), [why](decisions/0052-an-engine-dies.md)).",
     ),
     "emulate": (
         EmulateSettings,
