@@ -36,8 +36,6 @@ COUNTED = (
     *("repetition_detection", "trace_decode_token_ids"),
 )
 
-Call = Callable[[Moved], AsyncGenerator[Any, None]]
-
 
 class NotMovedError(EngineDeadError):
     """The engine died, and no other goes on with this request."""
@@ -66,7 +64,7 @@ class Failover:
         client: Any,
         config: FailoverConfig,
         replica: str,
-        call: Call,
+        call: Callable[[Moved], AsyncGenerator[Any, None]],
         others: Callable[[], Awaitable[int]],
     ) -> None:
         self._client, self._config, self._replica = client, config, replica
@@ -84,10 +82,9 @@ class Failover:
         def added(request: Any, *args: Any, **options: Any) -> None:
             add(request, *args, **options)
             state = processor.request_states.get(request.request_id)
-            if state is None or hasattr(state, "brimful_sent"):  # another input of a session
-                return
-            why = self._never_moves(request)
-            state.brimful_sent = (None, why) if why else (request, None)
+            if state is not None and not hasattr(state, "brimful_sent"):  # else a session's input
+                why = self._never_moves(request)
+                state.brimful_sent = (None, why) if why else (request, None)
 
         async def sent(request: Any) -> None:
             try:
@@ -116,8 +113,8 @@ class Failover:
 
     def so_far(self) -> dict[str, Any]:
         """What became of the dead engine's requests: counts by outcome, seconds without tokens."""
-        outcomes = {"moved": len(self.gaps_s), "moving": len(self._moving), **self.ended}
-        return {"outcomes": outcomes, "gap_s": sum(self.gaps_s)}
+        counts = {"moved": len(self.gaps_s), "moving": len(self._moving), **self.ended}
+        return {"outcomes": counts, "gap_s": sum(self.gaps_s)}
 
     def _never_moves(self, request: Any) -> str | None:
         """Why a request ends with its engine, as far as it says that itself."""
