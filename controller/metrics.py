@@ -181,6 +181,15 @@ REFUSED_REPORTS = _counter(
 CONTROLLER_REPLICAS = _gauge(
     "controller_replicas", "replicas", "Replicas that report, by group.", "group", by="controller"
 )
+ENGINE_DEATHS = _counter(
+    "engine_deaths", "engines", "Engines that died under a replica.", "group", by="controller"
+)
+FAILOVERS = _counter(
+    "failovers", "requests", "Requests of dead engines.", "group", "outcome", by="controller"
+)
+FAILOVER_GAP = _counter(
+    "failover_gap_seconds", "seconds", "From death to next token, summed.", "group", by="controller"
+)
 DESIRED = _gauge(
     "desired_replicas",
     "replicas",

@@ -11,7 +11,7 @@ from controller.validation import parse, shown
 from replicas.door.settings import Security
 from replicas.engine.engine_options import option_problems
 from replicas.engine.executor import backend_problems, executor_of
-from replicas.engine.settings import EmulateSettings, slowed, wait_problems
+from replicas.engine.settings import EmulateSettings, FailoverConfig, slowed, wait_problems
 from replicas.profiles.profile_file import load_profile
 from serve_app.autoscaling_block import names_function, with_policy
 from serve_app.elsewhere import ELSEWHERE
@@ -39,7 +39,7 @@ EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 DRAIN_TIMEOUT_S = 1800.0
 EMULATED_SERVER = "replicas.emulator.emulated_server:EmulatedServer"
 SECURITY = "security"  # beside llm_configs: it is the whole application's
-BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine")
+BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine", "failover")
 # The replica's two event loops become one: each token would be handed from one to the other.
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
 A_DAY_S = 86_400.0
@@ -130,6 +130,8 @@ def ray_llm_config(
     executor = executor_of({**entry, "engine_kwargs": engine_kwargs}, where)
     if found := backend_problems(engine_kwargs, executor, where):
         raise ConfigError(found)
+    failover = entry.get("failover")
+    failover = parse(FailoverConfig, {} if failover is None else failover, f"{where}.failover")
     emulate = None
     if entry.get("emulate") is not None:
         emulate = parse(EmulateSettings, entry["emulate"], f"{where}.emulate")
@@ -149,6 +151,7 @@ def ray_llm_config(
         "admission": admission and admission.model_dump(),
         "security": security.model_dump(),
         "emulate": emulate and emulate.model_dump(),
+        "failover": failover.model_dump(),
         "executor": None if emulate else executor,
     }
     deployment = _mapping(rest, "deployment_config", where)

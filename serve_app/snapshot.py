@@ -109,6 +109,22 @@ def refused_lines(snapshot: dict[str, Any]) -> list[str]:
     ]
 
 
+def death_lines(snapshot: dict[str, Any]) -> list[str]:
+    """A sentence for each engine that died in the last hour."""
+    return [
+        f"{one['replica']} of {one['group']}: its engine died {one['died_s_ago']:.0f} s ago; of its"
+        f" requests {_outcomes(one['outcomes'])}"
+        for one in snapshot.get("deaths", ())
+    ]
+
+
+def _outcomes(counts: dict[str, int]) -> str:
+    moved, moving = counts.get("moved", 0), counts.get("moving", 0)
+    ended = sum(counts.values()) - moved - moving
+    under_way = f", {moving} are on their way" if moving else ""
+    return f"{moved} moved to other replicas, {ended} ended with an error{under_way}"
+
+
 def stalls_of(report: ReplicaReport, batching: BatchingConfig) -> int | None:
     """Gaps that are stalls by the SLA that holds now; None without ``itl_ms``."""
     stall_s = batching.sla.stall_s

@@ -19,6 +19,7 @@ from serve_app.options import add_address, add_json, add_wide
 from serve_app.snapshot import (
     ReplicaStatus,
     connect,
+    death_lines,
     read_snapshot,
     refused_lines,
     replicas_of,
@@ -123,13 +124,15 @@ def watch(
 
 def to_json(snapshot: dict[str, Any]) -> dict[str, Any]:
     """Version, start of the controller (Unix time), a flat object per replica, one for each whose
-    report was refused, one for each deployment that scales, a sentence for each that is not up."""
+    report was refused, one for each engine that died in the last hour, one for each
+    deployment that scales, a sentence for each that is not up."""
     replicas = [asdict(replica) for replica in replicas_of(snapshot)]
     return {
         "version": snapshot["version"],
         "started_unix_s": snapshot["started_unix_s"],
         "replicas": replicas,
         "refused": snapshot["refused"],
+        "deaths": snapshot.get("deaths", []),
         "scaling": [asdict(told) for told in snapshot["scaling"]],
         "unready": snapshot.get("unready", []),
     }
@@ -158,10 +161,10 @@ def print_status(snapshot: dict[str, Any], *, wide: bool) -> None:
                 said = stalled(replica.stalls, replica.itl_longest_ms / 1000)
                 plain.print(Text(f"{replica.replica}: {said}", overflow="fold"))
     told = [one.sentence() for one in snapshot["scaling"]]
-    unready = snapshot.get("unready", [])
-    if refused or told or unready:
+    unready, deaths = snapshot.get("unready", []), death_lines(snapshot)
+    if refused or told or unready or deaths:
         plain.print()
-    for line in (*told, *refused, *unready):
+    for line in (*told, *refused, *deaths, *unready):
         plain.print(Text(line, overflow="fold"))
 
 

@@ -16,7 +16,7 @@ from controller.classes import AdmissionConfig, ServiceClass
 from controller.config import BatchingConfig, Block
 from replicas.door.settings import Security
 from replicas.engine.executor import EngineBlock
-from replicas.engine.settings import EmulateSettings
+from replicas.engine.settings import EmulateSettings, FailoverConfig
 from serve_app.auto_model import AutoModel
 from serve_app.batches.arguments import BatchSettings
 from serve_app.config import ScalingConfig
@@ -59,6 +59,11 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
         EngineBlock,
         "Where the model runs, in an entry"
         " ([why](decisions/0010-the-model-in-enginecores-process.md)).",
+    ),
+    "failover": (
+        FailoverConfig,
+        "What becomes of the answers of an engine that dies, in an entry"
+        " ([more](kubernetes.md#an-engine-dies), [why](decisions/0052-an-engine-dies.md)).",
     ),
     "emulate": (
         EmulateSettings,

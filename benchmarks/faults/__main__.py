@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.faults.client import MEANING
+from benchmarks.faults.deaths import SIGNALS, STREAMS, Death, death
 from benchmarks.faults.faults import (
     AFTER_S,
     BEFORE_S,
@@ -24,7 +25,7 @@ from benchmarks.faults.faults import (
     node_removed,
     run,
 )
-from benchmarks.faults.stack import REPLICAS, SLOTS, fleet
+from benchmarks.faults.stack import HANG_S, REPLICAS, SLOTS, fleet, real_application
 from benchmarks.report.command import end
 from benchmarks.report.document import markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly
@@ -45,6 +46,51 @@ def measure(names: Sequence[str]) -> dict[str, Found]:
         print(NODE, file=sys.stderr)
         found[NODE] = node_removed()
     return found
+
+
+def deaths(names: Sequence[str], streams: int, *, real: bool) -> dict[str, Death]:
+    """Have engines die under streams, one after the other."""
+    found: dict[str, Death] = {}
+    with fleet(real_application() if real else None) as there:
+        for name in names:
+            print(name, file=sys.stderr)
+            found[name] = death(there, SIGNALS[name][1], streams, emulated=not real)
+    return found
+
+
+def deaths_section(found: dict[str, Death], *, real: bool) -> Section:
+    """How streams went on, with the gaps at the death."""
+    engines = "tiny Llamas on CPUs, greedy" if real else "emulated"
+    text = (
+        f"{REPLICAS} replicas, {engines}; one engine gets a signal while all streams are under way"
+        f" ({HANG_S:g} s without an answer count as a hang). A stream is *wrong* if it is whole and"
+        " a token is missing, came twice or is another one than without a death. Gaps: of the"
+        " streams that moved, as their clients see them."
+    )
+    rows = tuple(row for name, one in found.items() for row in _death_rows(name, one, real=real))
+    errors = [f"- {SIGNALS[n][0]}: {error}" for n, one in found.items() for error in one.errors]
+    return Section(
+        "Deaths of engines", "how streams go on when their engine dies", text, rows,
+        ("\n".join(["What clients were told:", "", *(errors or ["- nothing"])]),), max_tokens=None,
+    )  # fmt: skip
+
+
+def _death_rows(name: str, found: Death, *, real: bool) -> tuple[Row, ...]:
+    of, lost = f"{name}{'_real' if real else ''}", found.streams - found.ends.get("whole", 0)
+    moved, gaps_s = found.outcomes.get("moved", 0), found.gaps_s
+    title = f"{SIGNALS[name][0]}, {found.streams} streams, of which {moved} moved"
+    least_s = HANG_S if SIGNALS[name][1] == SIGNALS["engine_hangs"][1] else 0.0
+    rows = [
+        Row(f"{of}_lost", f"{title}: not whole", "", exactly(lost), at_most=0),
+        Row(f"{of}_wrong", "... wrong", "", exactly(found.wrong), at_most=0),
+    ]
+    if gaps_s:
+        p50 = gaps_s[len(gaps_s) // 2]
+        rows += [
+            Row(f"{of}_gap_p50", "... gap p50", "s", exactly(round(p50, 2)), at_most=least_s + 2),
+            Row(f"{of}_gap_p99", "... gap p99", "s", exactly(round(gaps_s[0], 2))),
+        ]
+    return tuple(rows)
 
 
 def section(found: dict[str, Found]) -> Section:
@@ -107,15 +153,22 @@ def _errors(found: dict[str, Found]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=WHAT, default=list(WHAT))
+    parser.add_argument("--only", nargs="*", choices=[*WHAT, *SIGNALS], default=list(WHAT))
+    parser.add_argument("--real", action="store_true", help="deaths of real engines (tiny Llamas)")
+    parser.add_argument("--streams", type=int, default=STREAMS, help="of each death")
     parser.add_argument("--write", action="store_true", help="docs/results/faults.md as well")
     settings = parser.parse_args()
-    page = section(measure(settings.only))
+    if dying := [name for name in settings.only if name in SIGNALS]:
+        found = deaths(dying, settings.streams, real=settings.real)
+        page = deaths_section(found, real=settings.real)
+        name = "deaths-real" if settings.real else "deaths"
+    else:
+        page, name = section(measure(settings.only)), "faults"
     text = page.markdown("make bench-faults ARGS=--write")
     print(text)
     if settings.write:
-        write_page("faults", text)
-    end("faults", page.rows)
+        write_page(name, text)
+    end(name, page.rows)
 
 
 if __name__ == "__main__":

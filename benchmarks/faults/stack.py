@@ -22,9 +22,10 @@ from controller.records import ReplicaReport
 PORT, MODEL = 8128, "faulty"
 URL = f"http://127.0.0.1:{PORT}/v1"
 REPLICAS, SLOTS = 2, 32
+HANG_S = 5.0  # after which an engine counts as dead
 TIMEOUT_S = 420.0
 REACHED_IN_A_ROW = 5
-SERVER, ROUTER = "EmulatedServer:", "LLMRouter"
+SERVER, ROUTER = ("EmulatedServer:", "BrimfulServer:"), "LLMRouter"
 WAITING = "brimful_without_first_token"
 PER_NODE = "faulty_slot"  # a resource of which each node has one, and a replica takes one
 
@@ -43,7 +44,22 @@ def application(slots: int = SLOTS, bundle: dict[str, float] | None = None) -> d
         bundle=bundle,
         batching={"policy": "static"},
         classes={"standard": {"ttft_ms": 10_000, "default": True}},
+        failover={"hang_s": HANG_S},
     )
+
+
+def real_application() -> dict[str, Any]:
+    """As many engines of a tiny model, in float32: a greedy answer does not depend on its batch."""
+    app = application()
+    (entry,) = app["args"]["llm_configs"]
+    del entry["emulate"]
+    entry["engine_kwargs"] |= {
+        "block_size": 32,
+        "kv_cache_memory_bytes": 64 << 20,
+        "enforce_eager": True,
+        "dtype": "float32",
+    }
+    return app
 
 
 class Fleet(Deployed):
@@ -71,8 +87,8 @@ class Fleet(Deployed):
         servers = len(self.replicas(SERVER))
         return healthy and routers > 0 and servers == REPLICAS and len(reports()) >= REPLICAS
 
-    def replicas(self, deployment: str) -> dict[str, int]:
-        """Process ids of a deployment's running replicas, by the replica's id."""
+    def replicas(self, deployment: str | tuple[str, ...]) -> dict[str, int]:
+        """Process ids of running replicas of a deployment, or of any of several, by replica id."""
         return {
             replica["replica_id"]: replica["pid"]
             for name, one in self.cluster.applications()[MODEL]["deployments"].items()

@@ -21,6 +21,7 @@ from ray.util.metrics import Counter, Gauge
 
 from controller import metrics
 from controller.config import BatchingConfig, parse_batching
+from controller.fleet.engine_deaths import EngineDeaths
 from controller.fleet.loop import ControlLoop
 from controller.fleet.packed_snapshot import packed_snapshot_of
 from controller.fleet.refusals import Refusals
@@ -54,6 +55,11 @@ class BatchController:
         self._refusals = Refusals()
         self._configs: dict[str, BatchingConfig] = {}
         self._metrics = _Metrics()
+        self._deaths = EngineDeaths(
+            Counter(*metrics.ENGINE_DEATHS.args).inc,
+            Counter(*metrics.FAILOVERS.args).inc,
+            Counter(*metrics.FAILOVER_GAP.args).inc,
+        )
         self._said_slower = 1.0
         self._started_unix_s = time.time()
         self._reported_s = self._started_s = time.monotonic()
@@ -94,7 +100,12 @@ class BatchController:
             "started_unix_s": self._started_unix_s,
             **self._loop.snapshot(now_s),
             "refused": self._refusals.snapshot(now_s),
+            "deaths": self._deaths.snapshot(now_s),
         }
+
+    def engine_died(self, told: dict[str, Any]) -> None:
+        """An engine died, and so much has become of its requests (``EngineDeaths.told``)."""
+        self._deaths.told(told, time.monotonic())
 
     def packed_snapshot(self) -> dict[str, Any]:
         """``snapshot`` as plain tuples, for who looks all the time (``packed_snapshot.opened``)."""

@@ -116,6 +116,8 @@ class Ticket:
 
 
 current: ContextVar[Ticket | None] = ContextVar("brimful_ticket", default=None)
+# No other engine is to go on with a request if its own dies (``replicas.server.failover``).
+ends_with_engine: ContextVar[bool] = ContextVar("brimful_ends_with_engine", default=False)
 
 
 @dataclass(eq=False, slots=True)

@@ -13,7 +13,7 @@ from replicas.admission import api_errors
 from replicas.admission.answers import SERVER_ERROR, Answer, RefusedError, no_replica
 from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, send_answer
 from replicas.admission.asked import TIER, check_headers, too_long
-from replicas.admission.gate import Gate, Ticket, current
+from replicas.admission.gate import Gate, Ticket, current, ends_with_engine
 
 # Whose requests wait for the engine's first token.
 GENERATES = ("/completions", "/responses", "/messages", "/generate", "/invocations")
@@ -22,6 +22,7 @@ ERROR_FRAME = b'data: {"error"'
 ERROR_FRAMES = (ERROR_FRAME, b"event: error\n")
 ANNOUNCING = (b"event: response.created\n", b"event: response.in_progress\n")  # before any token
 DEAD = "Not served: the engine failed before the first token."
+NO_FAILOVER = (b"x-brimful-failover", b"off")  # a request that is to end with its engine
 PREDICTED = b"x-brimful-predicted-wait-ms"  # to the first token, from when it was let in
 
 
@@ -65,6 +66,8 @@ class AdmissionMiddleware:
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
+        if NO_FAILOVER in scope["headers"]:
+            ends_with_engine.set(True)
         path, echo = scope["path"].rstrip("/"), None
         if ticket is not None:
             current.set(ticket)

@@ -7,7 +7,10 @@ An answer ends by its ``max_tokens``. A client that wants it to end before that,
 answers, sends its length as ``vllm_xargs: {"emulated_tokens": n}`` and one token below
 ``FIRST_WORD`` as ``stop_token_ids``: it is the n-th token, and the engine does not know when.
 
-Tokens are drawn at random; of a request with structured output, among those that its grammar
+With ``vllm_xargs: {"emulated_positions": 1}`` each token says where it stands: ``token_at``. A
+client sees by that whether one is missing or came twice.
+
+Other tokens are drawn at random; of a request with structured output, among those that its grammar
 allows next, as vLLM's own workers do it. Each is as likely as any other, and so say ``logprobs``.
 """
 
@@ -27,14 +30,20 @@ from vllm.v1.outputs import LogprobsLists, LogprobsTensors, ModelRunnerOutput
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from controller.errors import ConfigError
+from replicas.engine import moved
 from replicas.engine.settings import EmulateSettings, parse_settings
 from replicas.engine.step_sample import step_sample
 from replicas.profiles.disturbances import DisturbedSteps
 from replicas.profiles.profile_file import load_profile
 
 FIRST_WORD = 3  # below it are the special tokens of our tiny tokenizer
-LENGTH = "emulated_tokens"
+LENGTH, POSITIONS = "emulated_tokens", "emulated_positions"
 MEMORY_BYTES = 1 << 36  # more than any profile; num_gpu_blocks_override says what is used
+
+
+def token_at(position: int, vocab_size: int) -> int:
+    """The token at a place of prompt and answer together, where a request asks for such."""
+    return FIRST_WORD + position % (vocab_size - FIRST_WORD)
 
 
 class Pace:
@@ -85,6 +94,7 @@ class EmulatedExecutor(Executor):
         self._logprob = -math.log(len(self._vocabulary))
         self._prompt_tokens: dict[str, int] = {}
         self._ends: dict[str, tuple[int, int]] = {}  # after how many tokens, and with which
+        self._placed: dict[str, int] = {}  # prompts of those whose tokens say where they stand
         self._asked: dict[str, list[int]] = {}  # tokens whose logprobs are told, beside the drawn
         # Prompts whose logprobs are told, and those of which tokens beside each.
         self._prompts: dict[str, tuple[list[int], list[int]]] = {}
@@ -136,7 +146,11 @@ class EmulatedExecutor(Executor):
             params = new.sampling_params
             length = ((params and params.extra_args) or {}).get(LENGTH)
             if params and length is not None and params.stop_token_ids:
+                if not new.prefill_token_ids:  # then its prompt ends with what it has generated
+                    length -= moved.generated(new.req_id)
                 self._ends[new.req_id] = int(length), params.stop_token_ids[0]
+            if ((params and params.extra_args) or {}).get(POSITIONS):
+                self._placed[new.req_id] = len(new.prompt_token_ids or ())
             if params and (asked := params.num_logprobs) is not None:
                 self._asked[new.req_id] = params.logprob_token_ids or self._first(asked)
             if params and params.prompt_logprobs is not None:
@@ -217,6 +231,8 @@ class EmulatedExecutor(Executor):
         return LogprobsTensors(told, chances, torch.ones(len(rows), dtype=torch.int64))
 
     def _token(self, req_id: str, generated: int, mask: Any) -> int:
+        if (prompt := self._placed.get(req_id)) is not None:
+            return token_at(prompt + generated, self._vocabulary.stop)
         allowed = None if mask is None else _allowed(mask, self._vocabulary.stop)
         # A special token is drawn only where the grammar leaves no other: its text is complete.
         words = self._vocabulary if allowed is None else [t for t in allowed if t >= FIRST_WORD]
@@ -244,6 +260,7 @@ class EmulatedExecutor(Executor):
         for req_id in step.finished_req_ids:
             self._prompt_tokens.pop(req_id, None)
             self._ends.pop(req_id, None)
+            self._placed.pop(req_id, None)
             self._asked.pop(req_id, None)
             self._prompts.pop(req_id, None)
 

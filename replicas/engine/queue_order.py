@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
+from replicas.engine.moved import is_moved
+
 NEWEST_WEIGHT = 0.05  # of a step in the prefill rate: the last 20 steps
 # One prompt token in so many goes to the late request that has waited longest: late ones are served
 # in the end, by 5% of the prefill rate at least. By tokens and not by starts, or a late prompt of
@@ -73,11 +75,11 @@ class Demotions:
     def late(self, request: Waiting) -> bool:
         """Whether the first token of one that waits comes too late, with all of its prompt.
 
-        Of one that had its first token and lost its KV blocks since, it does not. One that holds KV
-        memory (a session with its next input, KV that has come from elsewhere) is not kept waiting
-        with it, late or not.
+        Of one that had its first token and lost its KV blocks or its engine since, it does not. One
+        that holds KV memory (a session with its next input, KV that has come from elsewhere) is not
+        kept waiting with it, late or not.
         """
-        if request.num_output_tokens or request.num_computed_tokens:
+        if request.num_output_tokens or request.num_computed_tokens or is_moved(request):
             return False
         ttft_s = self.ttft_s if self.ttft_of is None else self.ttft_of(request.request_id)
         left_s = request.arrival_time + ttft_s - self.now_s

@@ -45,6 +45,23 @@ class EmulateSettings(Block):
     seed: int = Field(0, ge=0, description="of disturbances and tokens")
 
 
+class FailoverConfig(Block):
+    """What becomes of the answers of an engine that dies."""
+
+    relay_s: float = Field(
+        60.0,
+        ge=0,
+        le=1800,
+        description="its replica relays tokens of others for so long; 0: none",
+    )
+    wait_s: float = Field(
+        20.0, gt=0, le=1800, description="for the next token of an answer, or it ends with an error"
+    )
+    hang_s: float | None = Field(
+        30.0, ge=1, description="without a sign of it an engine with requests is dead; None: never"
+    )
+
+
 SHORT = tuple(Sla.model_fields)  # of batching.sla, for a command line: brimful.itl_ms
 
 
@@ -64,6 +81,9 @@ class EngineSettings(Block):
     admission: AdmissionConfig | None = None
     security: Security = Field(Security(), description="what the replica's HTTP ingress lets in")
     emulate: EmulateSettings | None = None
+    failover: FailoverConfig = Field(
+        FailoverConfig(), description="what becomes of the answers of an engine that dies"
+    )
     executor: Executor | None = Field(
         None, description="where the model runs; None: as the engine was started"
     )

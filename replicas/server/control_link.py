@@ -264,6 +264,19 @@ class ControlLink:
         stats = routing_stats(report, config, time.time() - age_s)
         return {KEY: stats | ({PREFILL: 1} if self.role == "prefill" else {})}
 
+    def silent_s(self) -> float:
+        """Since the engine last answered."""
+        return asyncio.get_running_loop().time() - self._reported_s
+
+    async def tell(self, moves: dict[str, Any]) -> None:
+        """Tell the controller what has become of a dead engine's requests so far."""
+        told = {"replica": self._replica_id, "group": self._group, **moves}
+        try:
+            if (controller := await self._find()) is not None:
+                await asyncio.wait_for(controller.engine_died.remote(told), timeout=SEARCH_S)
+        except Exception as error:  # gone or slow: nobody waits for it
+            logger.debug("The batch controller was not told: %r", error)
+
     def leave(self) -> None:
         """Tell the controller with each report from now on that the replica is being removed."""
         self._leaves = True

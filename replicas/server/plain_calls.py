@@ -14,8 +14,8 @@ from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 
 from replicas.admission.answers import HEADERS, Answer, RefusedError
 from replicas.admission.asked import PRIORITY, PROMPT, TIER, check_headers
-from replicas.admission.gate import Gate, Ticket, current
-from replicas.admission.http import ERROR_FRAME, with_class
+from replicas.admission.gate import Gate, Ticket, current, ends_with_engine
+from replicas.admission.http import ERROR_FRAME, NO_FAILOVER, with_class
 from replicas.server.egress import LeavingTokens, counted_items
 from replicas.server.tracing import CARRIED, Tracing
 
@@ -52,6 +52,8 @@ class AdmittingEngine(VLLMEngine):
     def _answered(
         self, call: Call, request: Any, info: RawRequestInfo | None
     ) -> AsyncGenerator[Any, None]:
+        if info is not None and _headers(info).get(NO_FAILOVER[0].decode()) == "off":
+            ends_with_engine.set(True)
         if self.tracing is None:
             return admitted(self.gate, call(request, info), request, info)
         return self._traced(self.tracing, call, request, info)

@@ -10,6 +10,7 @@ from controller.records import EngineReport
 
 NO_KV_TOKENS = 2**40  # free where a model keeps no KV memory, which limits nobody there
 PREFILL = "prefill"  # 1: it computes prompts for others; what it has still to decode ends there
+DEAD = "dead"  # 1: its engine is; it is to be sent nothing
 KEY = "brimful"  # among Ray Serve's routing stats, which Ray Serve LLM uses too
 
 

@@ -1,9 +1,11 @@
 """The Ray Serve LLM server class: one vLLM engine, kept in touch with the batch controller."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from opentelemetry import trace
@@ -22,6 +24,7 @@ from replicas.server.autoscaling_stats import scaled_by_another
 from replicas.server.engine_facts import engine_facts
 from replicas.server.metrics import AdmissionMetrics, DoorMetrics, ReplicaMetrics
 from replicas.server.proxies import go_past
+from replicas.server.routing_stats import DEAD, KEY
 from replicas.server.startup import REPLICA, gc_paused
 
 with gc_paused():  # these import vLLM
@@ -34,8 +37,11 @@ with gc_paused():  # these import vLLM
 
     from replicas.admission.gate import Gate
     from replicas.server.app import guard_app
+    from replicas.server.carried import Carried, Moved
     from replicas.server.control_link import ControlLink
     from replicas.server.egress import LeavingTokens
+    from replicas.server.failover import Failover
+    from replicas.server.peers import Peers, answer_unhealthy
     from replicas.server.stream_ends import OpenAnswers, before_shutdown
     from replicas.server.timeline_link import TimelineLink, class_names
     from replicas.server.tracing import Tracing
@@ -84,6 +90,7 @@ class BrimfulServer(LLMServer):
             on_report=self._reported,
         )
         self._timeline = TimelineLink(self.engine._engine_client)
+        self._failover, self._carried = self._move(settings)
         options = serve.get_replica_context()._deployment_config
         if complaint := scaled_by_another(options.autoscaling_config):
             logger.warning("%s", complaint)
@@ -92,14 +99,38 @@ class BrimfulServer(LLMServer):
     async def _until_the_engine_dies(self) -> None:
         """Keep in touch with the batch controller; end with the engine.
 
-        Ray Serve asks for a replica's health every 10 s and believes the third answer. Until then a
+        Not before other replicas have gone on with its answers (``replicas.server.failover``). Ray
+        Serve asks for a replica's health every 10 s and believes the third answer. Until then a
         replica without an engine would look empty, and be sent what others could serve.
         """
         await self._link.run()
         logger.error("The engine is dead: this replica ends, and Ray Serve starts another.")
+        answer_unhealthy()
+        if self._failover is not None and await self._failover.told():
+            await self._link.tell(self._failover.so_far())
+            await self._failover.relayed()
+            await self._link.tell(self._failover.so_far())
         await asyncio.sleep(LAST_WORDS_S)
         logging.shutdown()
         os._exit(1)
+
+    def _move(self, settings: EngineSettings) -> tuple[Failover | None, Carried | None]:
+        """What has other engines go on with the requests of a dead one; None: nothing does."""
+        if not settings.failover.relay_s or settings.role == "prefill":
+            return None, None
+        client, context = self.engine._engine_client, serve.get_replica_context()
+        own, peers = context.replica_id.unique_id, Peers(context)
+        failover = Failover(client, settings.failover, own, peers.carry_on, peers.count)
+        self._watch_task = asyncio.create_task(failover.watch(self._link.silent_s))
+        loras = getattr(self.engine._oai_models, "lora_requests", {})
+        return failover, Carried(client, own, loras)
+
+    async def carry_on(self, moved: Moved) -> AsyncGenerator[Any, None]:
+        """``Carried.carry_on``: for another replica of this deployment, and for no client."""
+        assert self._carried is not None  # the other has the same configuration
+        async with contextlib.aclosing(self._carried.carry_on(moved)) as items:
+            async for item in items:
+                yield item
 
     async def _start_engine(self) -> None:
         """As Ray Serve LLM does, but that nobody waits for its telemetry.
@@ -223,4 +254,6 @@ class BrimfulServer(LLMServer):
 
     async def record_routing_stats(self) -> dict[str, Any]:
         """What ``serve_app.routing`` routes by, beside what Ray Serve LLM itself publishes."""
+        if self.engine._engine_client.errored:
+            return {KEY: {DEAD: 1}}
         return {**await super().record_routing_stats(), **self._link.routing_stats()}

@@ -42,10 +42,11 @@ ATTRIBUTES: dict[str, str] = {
         "_update_after_schedule _update_request_with_output"
     ),
     REQUEST: (
-        "arrival_time block_hashes drop_stale_output@0.27 is_finished is_prefill_chunk"
-        " kv_transfer_params lora_request max_tokens num_computed_tokens num_output_tokens"
-        " num_prompt_tokens num_stale_output_tokens@0.27 num_tokens output_token_ids prefill_stats"
-        " priority request_id sampling_params skip_reading_prefix_cache spec_token_ids status"
+        "_output_token_ids arrival_time block_hashes drop_stale_output@0.27 is_finished"
+        " is_prefill_chunk kv_transfer_params lora_request max_tokens num_computed_tokens"
+        " num_output_tokens num_prompt_tokens num_stale_output_tokens@0.27 num_tokens"
+        " output_token_ids prefill_stats priority prompt_token_ids request_id sampling_params"
+        " skip_reading_prefix_cache spec_token_ids status"
         " stop_reason structured_output_request use_structured_output"
     ),
     "vllm.v1.request:RequestStatus": (
@@ -85,7 +86,7 @@ ATTRIBUTES: dict[str, str] = {
     "vllm.config.compilation:CompilationConfig": "max_cudagraph_capture_size",
     "vllm.config.vllm:VllmConfig": "additional_config kv_transfer_config",
     "vllm.v1.structured_output.request:StructuredOutputRequest": "_grammar grammar",
-    "vllm.v1.structured_output:StructuredOutputManager": "backend",
+    "vllm.v1.structured_output:StructuredOutputManager": "backend executor",
     "vllm.v1.engine:EngineCoreOutputs": "outputs",
     "vllm.v1.engine:EngineCoreOutput": "new_token_ids request_id",
     "vllm.v1.engine.core:EngineCore": "scheduler",

@@ -79,6 +79,12 @@ def read_room(stats: Mapping[str, Any]) -> ReplicaLoad | None:
     return None
 
 
+def is_dead(stats: Mapping[str, Any]) -> bool:
+    """Whether a replica says that its engine is dead."""
+    data = stats.get(KEY)
+    return isinstance(data, Mapping) and bool(data.get("dead"))
+
+
 def _possible(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and math.isfinite(value) and value >= 0)
 

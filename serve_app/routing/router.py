@@ -18,11 +18,12 @@ from serve_app.routing.choice import Choice, HeadroomChooser, Outcome, Sent
 from serve_app.routing.gather import End, end_of, ends_of
 from serve_app.routing.held import Prefix
 from serve_app.routing.prompt import PromptLengths, asked_by, read_prompt
-from serve_app.routing.replica_load import PROMPT_TOKENS, Asked, read_room
+from serve_app.routing.replica_load import PROMPT_TOKENS, Asked, is_dead, read_room
 
 logger = logging.getLogger("ray.serve")
 LLM_ROUTER = "ray.llm._internal.serve.core.ingress.router"
 PREFIX_CHARS = 1024  # of a piece, in which beginnings of prompts are compared
+AVOID = "brimful_avoid"  # of a request that another replica sends (``replicas.server.carried``)
 KEY_FIELDS = "_ROUTING_KEY_FIELDS"  # of that module: without one of them a body is not handed on
 
 # Ray Serve pickles this module by value, as every process with a handle unpickles the class, the
@@ -57,6 +58,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._lengths = PromptLengths()
         hand_on_input()
         self._ids: tuple[Sequence[RunningReplica], Sequence[ReplicaID]] = ((), ())
+        self._dead: frozenset[ReplicaID] = frozenset()  # whose engines are
         self._pool: frozenset[ReplicaID] = frozenset()  # that compute prompts for the others
         self.outcomes: dict[str, int] = {}
         self._blind = False
@@ -79,6 +81,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
             if room is not None and room.prefill:
                 pool.append(replica.replica_id)
         self._pool = frozenset(pool)
+        self._dead = frozenset(r.replica_id for r in replicas if is_dead(r.routing_stats))
 
     async def choose_replicas(
         self,
@@ -90,6 +93,11 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         asked, prefix, end = self._read(pending_request)
         if self._pool or asked.part == "prompt":
             ids = self._in_role(ids, pending_request, asked)
+            among = frozenset(ids)
+        avoid = getattr(_payload(pending_request), AVOID, ())
+        if self._dead or avoid:
+            alive = [one for one in ids if one not in self._dead and one.unique_id not in avoid]
+            ids = alive or ids  # it refuses by itself
             among = frozenset(ids)
         if not ids:
             return []

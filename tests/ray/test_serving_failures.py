@@ -101,8 +101,9 @@ async def test_an_engine_that_dies_is_replaced_and_the_other_replica_is_unharmed
     whole = sum(a.whole for a in answers)
     assert whole >= report.arrivals - arrived[_known_as(survivor)]
     assert report.arrivals - served == report.running + report.waiting
-    # Nobody is left without a word: a status, or an error inside the stream that had begun.
+    # Nobody is left without a word, and what had begun went on in the other replica.
     assert [a for a in answers if a.status == 0] == []
+    assert [a.error for a in answers if a.status == 200 and not a.whole] == []
 
     def replaced() -> bool:
         now = replica_actors(cluster.applications(), "paper")

@@ -56,6 +56,7 @@ MAY_IMPORT_RAY = {
     "controller/fleet/actor.py",
     "replicas/server/model_files.py",
     "replicas/server/control_link.py",
+    "replicas/server/peers.py",
     "replicas/server/app.py",
     "replicas/server/server.py",
     "replicas/server/pd_server.py",

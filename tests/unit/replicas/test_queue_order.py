@@ -17,6 +17,10 @@ class Waiting:
     num_computed_tokens: int = 0
     num_output_tokens: int = 0
 
+    @property
+    def request_id(self) -> str:
+        return self.name
+
     def __lt__(self, other: "Waiting") -> bool:
         return self.arrival_time < other.arrival_time
 
@@ -37,6 +41,13 @@ def turn(lane: Lane, aside: Demotions, now_s: float) -> str:
     aside.now_s = now_s
     lane.reorder()
     return names(lane)
+
+
+def test_one_that_ran_in_an_engine_that_died_is_never_late() -> None:
+    aside = Demotions(5.0)
+    aside.now_s = 9.0
+    assert aside.late(Waiting("a", 0.0))
+    assert not aside.late(Waiting("a-0a1b2c3d-moved-7", 0.0))
 
 
 KINDS = pytest.mark.parametrize("kind", [Lane, SortedLane])

@@ -118,3 +118,13 @@ def test_before_the_first_replica_the_error_says_what_is_waited_for(monkeypatch)
     monkeypatch.setattr(status, "read_snapshot", none_yet)
     with pytest.raises(BrimfulError, match="no batch controller here\nm of llm: UPDATING"):
         status.read()
+
+
+def test_an_engine_that_died_is_told_with_what_became_of_its_requests(capsys):
+    outcomes = {"moved": 9, "moving": 2, "cannot": 1}
+    died = {"replica": "r1", "group": "g", "outcomes": outcomes, "gap_s": 2.0, "died_s_ago": 30.2}
+    text = shown(capsys, {**fleet(), "deaths": [died]}, wide=False)
+    assert (
+        "r1 of g: its engine died 30 s ago; of its requests 9 moved to other replicas, 1 ended with"
+        " an error, 2 are on their way"
+    ) in " ".join(text.split())

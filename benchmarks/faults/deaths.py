@@ -1,0 +1,171 @@
+"""Engines that die under streams: every token of every stream is looked at.
+
+Emulated tokens say where they stand; of real engines the same prompts are answered before, greedily
+and undisturbed.
+"""
+
+import asyncio
+import contextlib
+import random
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import psutil
+import ray
+from openai import APIError
+
+from benchmarks.faults.client import TIMEOUT_S, ended
+from benchmarks.faults.stack import MODEL, REPLICAS, SERVER, URL, Fleet
+from benchmarks.live.stock_client import ID, StockClient
+from controller.fleet.actor import find_controller
+from replicas.emulator.executor import POSITIONS, token_at
+from serve_app.demo.tiny_model import VOCAB
+
+SIGNALS = {
+    "engine_killed": ("SIGKILL", signal.SIGKILL),
+    "engine_segv": ("SIGSEGV", signal.SIGSEGV),
+    "engine_hangs": ("SIGSTOP: it hangs", signal.SIGSTOP),
+}
+STREAMS, TOKENS, BEGUN = 20, 300, 10
+TOLD_S = 30.0  # for the controller to know what became of them
+
+
+@dataclass(slots=True)
+class Stream:
+    """What a client saw of one answer.
+
+    Args:
+        at_s: when each part of it came.
+        end: as of ``benchmarks.faults.client``.
+    """
+
+    prompt: list[int]
+    tokens: list[int] = field(default_factory=list)
+    at_s: list[float] = field(default_factory=list)
+    end: str = ""
+    error: str = ""
+
+    @property
+    def longest_gap_s(self) -> float:
+        """Between two parts."""
+        return max((b - a for a, b in zip(self.at_s, self.at_s[1:], strict=False)), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What became of the streams of one death.
+
+    Args:
+        wrong: whole streams with tokens that are not those expected.
+        outcomes: of the dead engine's requests, as the controller was told.
+        gaps_s: of those that moved, the longest first.
+    """
+
+    streams: int
+    ends: dict[str, int]
+    wrong: int
+    outcomes: dict[str, int]
+    gaps_s: Sequence[float]
+    errors: tuple[str, ...]
+
+
+def prompts(count: int) -> list[list[int]]:
+    """Token ids."""
+    rng = random.Random(7)
+    return [[rng.randrange(3, 500) for _ in range(rng.randint(20, 60))] for _ in range(count)]
+
+
+def death(there: Fleet, sent: signal.Signals, count: int, *, emulated: bool) -> Death:
+    """Send one engine a signal while so many streams are under way."""
+    there.wait_whole()
+    while len(engines(there)) < REPLICAS:  # Ray Serve may not know yet of the last one's end
+        time.sleep(0.5)
+        there.wait_whole()
+    asked = prompts(count)
+    if emulated:
+        expected = [[token_at(len(p) + i, VOCAB) for i in range(TOKENS)] for p in asked]
+    else:
+        whole = asyncio.run(_streams(there, asked, None, emulated=False))
+        expected = [one.tokens for one in whole]
+    seen = asyncio.run(_streams(there, asked, sent, emulated=emulated))
+    ends: dict[str, int] = {}
+    for one in seen:
+        ends[one.end] = ends.get(one.end, 0) + 1
+    wrong = [
+        one.end == "whole" and one.tokens != known
+        for one, known in zip(seen, expected, strict=True)
+    ]
+    outcomes = _outcomes()
+    gaps_s = sorted((one.longest_gap_s for one in seen), reverse=True)[: outcomes.get("moved", 0)]
+    errors = tuple(sorted({one.error for one in seen if one.error}))
+    return Death(count, ends, sum(wrong), outcomes, gaps_s, errors)
+
+
+async def _streams(
+    there: Fleet, asked: list[list[int]], sent: signal.Signals | None, *, emulated: bool
+) -> list[Stream]:
+    seen = [Stream(prompt) for prompt in asked]
+    client = StockClient(URL, TIMEOUT_S)
+    async with client.api:
+        tasks = [asyncio.create_task(_one(client, str(i), s, emulated)) for i, s in enumerate(seen)]
+        while sent is not None and not all(len(s.tokens) >= BEGUN or s.end for s in seen):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        if sent is not None:
+            engines(there)[0].send_signal(sent)
+        await asyncio.gather(*tasks)
+    return seen
+
+
+async def _one(client: StockClient, number: str, seen: Stream, emulated: bool) -> None:
+    error: Exception | None = None
+    finished = False
+    # A greedy answer of random weights would be one token again and again.
+    more = {"vllm_xargs": {POSITIONS: 1}} if emulated else {"repetition_penalty": 1.3}
+    try:
+        answer = await client.api.completions.create(
+            model=MODEL,
+            prompt=seen.prompt,
+            max_tokens=TOKENS,
+            temperature=0,
+            stream=True,
+            extra_headers={ID: number},
+            extra_body={"ignore_eos": True, "return_token_ids": True, **more},
+        )
+        async for chunk in answer:
+            for choice in chunk.choices:
+                told: Any = choice.model_extra or {}
+                if tokens := told.get("token_ids"):
+                    seen.tokens += tokens
+                    seen.at_s.append(client.now_s())
+                finished |= choice.finish_reason is not None
+    except (APIError, httpx2.HTTPError) as raised:
+        error, seen.error = raised, f"{type(raised).__name__}: {raised}"[:200]
+    seen.end = ended(error, bool(seen.tokens), finished)
+
+
+def engines(there: Fleet) -> list[psutil.Process]:
+    """The EngineCores of the replicas that run, by the replicas' names."""
+    found = []
+    for _, pid in sorted(there.replicas(SERVER).items()):
+        with contextlib.suppress(psutil.Error):
+            children = psutil.Process(pid).children(recursive=True)
+            found += [c for c in children if "EngineCor" in " ".join([c.name(), *c.cmdline()])]
+    return found
+
+
+def _outcomes() -> dict[str, int]:
+    """Of the last engine that died, once none of its requests is on its way."""
+    known: dict[str, int] = {}
+    until_s = time.monotonic() + TOLD_S
+    while time.monotonic() < until_s:
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            deaths = ray.get(find_controller().snapshot.remote(), timeout=10)["deaths"]
+            known = deaths[-1]["outcomes"] if deaths else {}
+            if known and not known.get("moving"):
+                return dict(known)
+        time.sleep(0.5)
+    return known
