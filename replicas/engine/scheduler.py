@@ -44,7 +44,7 @@ from replicas.engine.start_order import prompt_backlog
 from replicas.engine.vllm_queues import all_waiting
 from replicas.engine.waiting_queues import order_waiting, step_aside
 from replicas.profiles.profile_file import load_profile
-from replicas.workarounds import cpu_generators
+from replicas.workarounds import cpu_workers
 from replicas.workarounds.grammar_faults import GrammarFaults
 from replicas.workarounds.vllm_versions import installed_doubt
 
@@ -414,4 +414,4 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
 
 channel.install()
-cpu_generators.install()
+cpu_workers.install()
