@@ -16,7 +16,13 @@ from replicas.engine import channel
 from replicas.engine.governor import LOCAL
 from replicas.engine.settings import EngineSettings
 from replicas.server.complaints import Complaints
-from replicas.server.metric_values import StallCounter, admission_totals, gauges, totals
+from replicas.server.metric_values import (
+    StallCounter,
+    Value,
+    admission_totals,
+    gauges,
+    totals,
+)
 from replicas.server.prometheus import Collector
 
 logger = logging.getLogger("vllm.brimful")  # vLLM's own handler shows it
@@ -43,6 +49,7 @@ class LocalLink:
         self._replica, self.collector = named[2], Collector(named)
         self._stalls, self._complaints = StallCounter(), Complaints(logger)
         self._report: EngineReport | None = None
+        self._told: tuple[Value, ...] = ()
         self._reported_s, self._started_unix_s = -math.inf, time.time()
 
     async def run(self) -> None:
