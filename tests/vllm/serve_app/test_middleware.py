@@ -27,7 +27,8 @@ LONG = {"model": "m", "prompt": "a river", "max_tokens": 900, "ignore_eos": True
 @contextlib.asynccontextmanager
 async def serving(tiny_llama: Path, scheduler: str | None) -> AsyncIterator[httpx.AsyncClient]:
     """A client with the key, of a server on a port of this machine."""
-    settings = {"itl_ms": 80, "admission": {"max_waiting": MOST_WAITING}}
+    classes = {"gold": {}, "rest": {"priority": 10, "default": True}}
+    settings = {"itl_ms": 80, "classes": classes, "admission": {"max_waiting": MOST_WAITING}}
     llm, app = await emulated_app(
         tiny_llama, SLOTS, 1.0, scheduler=scheduler, frontend=FRONTEND, settings=settings
     )
@@ -44,7 +45,7 @@ async def serving(tiny_llama: Path, scheduler: str | None) -> AsyncIterator[http
             ) as client:
                 yield client
         finally:
-            server.should_exit = server.force_exit = True
+            server.should_exit = True
             await task
             llm.shutdown()
 
@@ -88,6 +89,8 @@ async def test_metrics_status_and_a_bound_on_the_wait(tiny_llama: Path) -> None:
         for page in ("status", "explain"):
             closed = await client.get(f"/brimful/{page}", headers={"authorization": "Bearer no"})
             assert closed.status_code == 401
+        unknown = await client.post("/v1/completions", json={**LONG, "service_tier": "silver"})
+        assert (unknown.status_code, "known: gold, rest" in unknown.text) == (400, True)
         answer = await refused(client)
         assert (answer.status_code, answer.headers["x-brimful-reason"]) == (429, "queue_full")
         assert float(answer.headers["retry-after"]) > 0
@@ -104,8 +107,9 @@ async def test_metrics_status_and_a_bound_on_the_wait(tiny_llama: Path) -> None:
         for labels, _ in told:
             assert labels.keys() == {*LABELS["replica"], *known[name].labels}
             assert (labels["application"], labels["deployment"]) == ("vllm", "m")
-    without = {metrics.CONTROLLER_AGE, metrics.DOOR}
-    assert {one.name for one in ALWAYS - without if one.by == "replica"} <= found.keys()
+    without = {metrics.CONTROLLER_AGE, metrics.DOOR, metrics.CAPACITY}  # no request has ended
+    here = {one.name for one in ALWAYS - without if one.by == "replica"}
+    assert here - found.keys() == set()
     assert [value for labels, value in found["brimful_control_mode"] if value] == [1.0]
 
 
