@@ -8,17 +8,19 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
 from replicas.admission.answers import RefusedError
 from replicas.admission.asgi import App, Receive, Send, send_answer
-from replicas.admission.http import AdmissionMiddleware
 from replicas.door.body import read_body
 from replicas.engine.settings import EngineSettings, parse_settings
 from serve_app.explain import explain_json
 from serve_app.snapshot import status_json
+
+if TYPE_CHECKING:
+    from replicas.admission.gate import Gate
 
 logger = logging.getLogger("vllm.brimful")  # vLLM's own handler shows it
 SCHEDULER = "DynamicBatchScheduler"
@@ -67,20 +69,10 @@ class BrimfulMiddleware:
             return
         from prometheus_client import REGISTRY
 
-        from replicas.server.engine_gate import gate_for
         from replicas.server.local_link import LocalLink
 
         settings = parse_settings(client.vllm_config.additional_config)
-        gate = None
-        if client._client_count == 1:
-            gate = gate_for(client, settings.live)
-            self._inner = AdmissionMiddleware(self._app, client, gate)
-        else:
-            logger.warning(
-                "BrimfulMiddleware admits all requests and exports no metrics: of %d API servers"
-                " each sees its own requests alone; --api-server-count 1 has both.",
-                client._client_count,
-            )
+        gate = self._admit(client, settings)
         names = app.state.args.served_model_name or [client.model_config.model]
         replica = f"{socket.gethostname()}:{app.state.args.port}"
         link = LocalLink(client, settings, gate, (APPLICATION, names[0], replica))
@@ -94,6 +86,25 @@ class BrimfulMiddleware:
         finally:
             task.cancel()
             REGISTRY.unregister(link.collector)
+
+    def _admit(self, client: Any, settings: EngineSettings) -> "Gate | None":
+        """The gate in front of the engine; None if no request is refused."""
+        if client._client_count > 1:
+            logger.warning(
+                "BrimfulMiddleware refuses no request and exports no metrics: each of %d API"
+                " servers sees its own requests alone. --api-server-count 1 has both.",
+                client._client_count,
+            )
+            return None
+        try:
+            from replicas.admission.http import AdmissionMiddleware
+            from replicas.server.engine_gate import gate_for
+        except ImportError as error:  # vLLM before 0.29
+            logger.warning("BrimfulMiddleware refuses no request: %s.", error)
+            return None
+        gate = gate_for(client, settings.live)
+        self._inner = AdmissionMiddleware(self._app, client, gate)
+        return gate
 
 
 def _is_ours(scheduler: Any) -> bool:

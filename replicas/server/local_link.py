@@ -4,14 +4,13 @@ import asyncio
 import logging
 import math
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from controller import metrics
 from controller.records import BatchLimits, EngineReport, from_wire
 from controller.version import VERSION
-from replicas.admission.gate import Gate
 from replicas.engine import channel
 from replicas.engine.governor import LOCAL
 from replicas.engine.settings import EngineSettings
@@ -24,6 +23,9 @@ from replicas.server.metric_values import (
     totals,
 )
 from replicas.server.prometheus import Collector
+
+if TYPE_CHECKING:  # vLLM before 0.29 lacks what it imports
+    from replicas.admission.gate import Gate
 
 logger = logging.getLogger("vllm.brimful")  # vLLM's own handler shows it
 FAILED = "The engine did not report, and is asked again: %s"
@@ -42,7 +44,7 @@ class LocalLink:
         self,
         client: Any,
         settings: EngineSettings,
-        gate: Gate | None,
+        gate: "Gate | None",
         named: tuple[str, str, str],
     ) -> None:
         self._client, self._config, self._gate = client, settings.batching, gate
