@@ -73,14 +73,10 @@ def run(args: argparse.Namespace) -> int:
     """
     connect(args.address)
     snapshot = read_snapshot()
-    explained = list(explanations(snapshot))
     if args.json:
-        replicas = [asdict(one) for one in explained]
-        scaling = [asdict(told) for told in snapshot["scaling"]]
-        print(
-            json.dumps({"replicas": replicas, "refused": snapshot["refused"], "scaling": scaling})
-        )
+        print(json.dumps(explain_json(snapshot)))
         return 0
+    explained = list(explanations(snapshot))
     width = min(shutil.get_terminal_size().columns, WIDEST)
     if off := switched_off(snapshot):
         print(textwrap.fill(off, width))
@@ -89,6 +85,15 @@ def run(args: argparse.Namespace) -> int:
     for told in snapshot["scaling"]:
         print(f"\n{textwrap.fill(told.sentence(), width)}")
     return 0
+
+
+def explain_json(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """An ``Explanation`` per replica, ``refused`` and ``scaling`` as in ``status_json``."""
+    return {
+        "replicas": [asdict(one) for one in explanations(snapshot)],
+        "refused": snapshot["refused"],
+        "scaling": [asdict(told) for told in snapshot["scaling"]],
+    }
 
 
 def explanations(snapshot: dict[str, Any]) -> Iterator[Explanation]:

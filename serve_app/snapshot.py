@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from controller.config import STALL_ITLS, BatchingConfig
@@ -78,6 +78,21 @@ def replicas_of(snapshot: dict[str, Any]) -> list[ReplicaStatus]:
         for group, known in sorted(snapshot["groups"].items())
         for replica_id, replica in sorted(known["replicas"].items())
     ]
+
+
+def status_json(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Version, start of the controller (Unix time), a flat object per replica, one for each whose
+    report was refused, one for each engine that died in the last hour, one for each deployment that
+    scales, a sentence for each that is not up."""
+    return {
+        "version": snapshot["version"],
+        "started_unix_s": snapshot["started_unix_s"],
+        "replicas": [asdict(replica) for replica in replicas_of(snapshot)],
+        "refused": snapshot["refused"],
+        "deaths": snapshot.get("deaths", []),
+        "scaling": [asdict(told) for told in snapshot["scaling"]],
+        "unready": snapshot.get("unready", []),
+    }
 
 
 def switched_off(snapshot: dict[str, Any]) -> str | None:

@@ -5,7 +5,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +23,7 @@ from serve_app.snapshot import (
     refused_lines,
     replicas_of,
     stalled,
+    status_json,
     switched_off,
 )
 from serve_app.tables import console_for, new_table
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
     def show(snapshot: dict[str, Any]) -> None:
         if args.json:
-            print(json.dumps(to_json(snapshot)), flush=True)
+            print(json.dumps(status_json(snapshot)), flush=True)
         else:
             print_status(snapshot, wide=args.wide)
 
@@ -120,22 +120,6 @@ def watch(
             sleep(period_s)
     except KeyboardInterrupt:
         return
-
-
-def to_json(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Version, start of the controller (Unix time), a flat object per replica, one for each whose
-    report was refused, one for each engine that died in the last hour, one for each
-    deployment that scales, a sentence for each that is not up."""
-    replicas = [asdict(replica) for replica in replicas_of(snapshot)]
-    return {
-        "version": snapshot["version"],
-        "started_unix_s": snapshot["started_unix_s"],
-        "replicas": replicas,
-        "refused": snapshot["refused"],
-        "deaths": snapshot.get("deaths", []),
-        "scaling": [asdict(told) for told in snapshot["scaling"]],
-        "unready": snapshot.get("unready", []),
-    }
 
 
 def print_status(snapshot: dict[str, Any], *, wide: bool) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
+from controller.records import EngineLimits
 
 ITL = "batching.sla.itl_ms"
 CONTROLLER = "a controller"
+TYPICAL_TOKENS = 1024  # of a request: prompt and answer
 PREFILL_TIMING = ("prefill_schedule_interval", "long_prefill_token_threshold_adaptive")
 
 
@@ -155,6 +157,21 @@ def cap_name(scheduler: Any) -> str:
     """The attribute by which vLLM admits requests: later versions (0.31) have one for just that."""
     later = "max_num_active_reqs"
     return later if hasattr(scheduler, later) else "max_num_running_reqs"
+
+
+def larger_batch(engine: EngineLimits) -> str | None:
+    """What to start the engine with if its memory holds more requests than its buffers.
+
+    vLLM sizes its buffers before it makes the scheduler, so nothing here can make them larger.
+    """
+    tokens = min(TYPICAL_TOKENS, engine.max_model_len or TYPICAL_TOKENS)
+    held = engine.kv_tokens // tokens
+    if held <= engine.max_num_seqs:
+        return None
+    return (
+        f"At most {engine.max_num_seqs} requests run at once, as vLLM was started; its KV memory"
+        f" holds {held} of {tokens} tokens each. --max-num-seqs {held} lets them run."
+    )
 
 
 def graph_tokens(vllm_config: Any) -> int:

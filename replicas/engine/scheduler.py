@@ -1,5 +1,6 @@
 """vLLM's scheduler with a cap and a token budget that move (docs/standalone.md)."""
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ from replicas.engine.autoscaled import Autoscaled
 from replicas.engine.batch_counts import BatchCounts, as_they_stood, decodes_first
 from replicas.engine.batch_reader import BatchReader
 from replicas.engine.by_class import ByClass
-from replicas.engine.engine_options import cap_name, check_options, graph_tokens
+from replicas.engine.engine_options import cap_name, check_options, graph_tokens, larger_batch
 from replicas.engine.governor import LOCAL, Governor
 from replicas.engine.hooks import take_back
 from replicas.engine.intervals import Intervals, Scheduled, taken
@@ -45,10 +46,11 @@ from replicas.engine.start_order import prompt_backlog
 from replicas.engine.vllm_queues import all_waiting
 from replicas.engine.waiting_queues import order_waiting, step_aside
 from replicas.profiles.profile_file import load_profile
-from replicas.workarounds import cpu_generators
+from replicas.workarounds import cpu_workers
 from replicas.workarounds.grammar_faults import GrammarFaults
 from replicas.workarounds.vllm_versions import installed_doubt
 
+logger = logging.getLogger("vllm.brimful")  # vLLM's own handler shows it
 SET = "setting the limits of a step"  # what fails, for a log; the Governor's part has its own
 
 
@@ -70,6 +72,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             take_back(self, AsyncScheduler)
         settings = parse_settings(self.vllm_config.additional_config)
         check_options(settings.checked, self, has_controller=settings.leased)
+        trusted = settings.enforce == "on" or installed_doubt() is None
         self._cap_name, self.reports_grammar_errors = cap_name(self), settings.leased
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
@@ -101,9 +104,11 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             has_controller=settings.leased,
             now_s=self.now_s(),
             group=settings.group or LOCAL,
-            untested_since_ms=None if installed_doubt() is None else self.wall_s() * 1000,
+            untested_since_ms=None if trusted else self.wall_s() * 1000,
             guard=self.guard,
         )
+        if not settings.leased and (hint := larger_batch(self.governor.engine)) is not None:
+            logger.info("%s", hint)
         self._scheduled: deque[Scheduled] = deque()  # steps whose output is not back
         self._intervals = Intervals(graph_tokens(self.vllm_config))
         self._last_output_s = 0.0
@@ -423,4 +428,4 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
 
 channel.install()
-cpu_generators.install()
+cpu_workers.install()

@@ -72,6 +72,9 @@ class EngineSettings(Block):
     """
 
     batching: BatchingConfig = BatchingConfig()
+    enforce: Literal["on"] | None = Field(
+        None, description="on: limits are applied by a vLLM that was not tested, too"
+    )
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: none")
     role: PdRole | None = Field(None, description="its half of a request; None: it does all of it")

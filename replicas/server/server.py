@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -16,7 +15,6 @@ from controller.errors import ConfigError
 from controller.fleet.refusals import LONGEST
 from controller.records import EngineReport
 from controller.request_slo import differ
-from replicas.admission.admission import Admission
 from replicas.door.auth import Door, Rules
 from replicas.engine import channel
 from replicas.engine.settings import EngineSettings, parse_live, parse_settings
@@ -40,6 +38,7 @@ with gc_paused():  # these import vLLM
     from replicas.server.carried import Carried, Moved
     from replicas.server.control_link import ControlLink
     from replicas.server.egress import LeavingTokens
+    from replicas.server.engine_gate import gate_for
     from replicas.server.failover import Failover
     from replicas.server.peers import Peers, answer_unhealthy
     from replicas.server.stream_ends import OpenAnswers, before_shutdown
@@ -213,14 +212,7 @@ class BrimfulServer(LLMServer):
 
     def _admit(self, settings: EngineSettings) -> Gate | None:
         """The gate that every request passes from now on; None where nobody is refused."""
-        live = settings.live
-        if not live.guarded:
-            return None
-        client = self.engine._engine_client
-        slots = client.vllm_config.scheduler_config.max_num_seqs
-        admission = Admission(*live.let_in_by(), slots, time.monotonic())
-        gate = self.engine.gate = Gate(admission, named_classes=live.classes is not None)
-        gate.guard(client)
+        gate = self.engine.gate = gate_for(self.engine._engine_client, settings.live)
         return gate
 
     def _reported(self, report: EngineReport) -> None:

@@ -2,8 +2,8 @@
 
 Linux lets a process use AMX's tiles once it has asked (arch_prctl, ARCH_REQ_XCOMP_PERM) and ends it
 with SIGILL otherwise. vLLM 0.29's attention on CPU takes the tiles for bfloat16 without asking; it
-works where a matrix product has asked before, and a small model's have not. vLLM calls this in each
-of its processes, as a general plugin (pyproject.toml).
+works where a matrix product has asked before, and a small model's have not. The process that takes
+them is the worker's (``cpu_workers``).
 """
 
 import torch

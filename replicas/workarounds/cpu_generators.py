@@ -5,8 +5,8 @@ generator back by four. PyTorch's generators on a CPU cannot be set back ("CPU G
 use offset"): the error ends the engine (docs/upstream/vllm-cpu-seeded-chunks.md). Here the runner
 does not use the generator where the token is to be thrown away, so nothing has to be set back.
 
-Parts are rare in vLLM and the rule under an SLA. The worker is another process where the engine has
-one: vLLM calls ``install`` in each of its processes, as a general plugin (pyproject.toml).
+Parts are rare in vLLM and the rule under an SLA. The runner lives in the worker's process
+(``cpu_workers``).
 """
 
 import functools
@@ -16,25 +16,8 @@ from typing import Any
 RUNNER, MENDED = "vllm.v1.worker.cpu_model_runner", "brimful_mended"
 
 
-def install() -> None:
-    """Mend the CPU runner: the one that this process has, or that of the worker it will make."""
-    from vllm.v1.worker.worker_base import WorkerWrapperBase
-
-    _mend_runner()
-    theirs = WorkerWrapperBase.init_device
-    if hasattr(theirs, MENDED):
-        return
-
-    @functools.wraps(theirs)
-    def init_device(self: Any) -> Any:
-        _mend_runner()  # which the worker's class has imported by now
-        return theirs(self)
-
-    setattr(init_device, MENDED, True)
-    WorkerWrapperBase.init_device = init_device
-
-
-def _mend_runner() -> None:
+def mend() -> None:
+    """Mend the CPU runner of this process, if it has one; harmless when done twice."""
     runner = getattr(sys.modules.get(RUNNER), "CPUModelRunner", None)
     if runner is None or hasattr(theirs := runner.sample_tokens, MENDED):
         return

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 ENGINE = (  # control in EngineCore
     "replicas/engine",
     "replicas/workarounds/cpu_generators.py",
+    "replicas/workarounds/cpu_workers.py",
     "replicas/workarounds/grammar_faults.py",
 )
 OR, SINCE = "|", "@"  # its other name in another version; the first version that has it
@@ -89,7 +90,8 @@ ATTRIBUTES: dict[str, str] = {
     "vllm.v1.structured_output:StructuredOutputManager": "backend executor",
     "vllm.v1.engine:EngineCoreOutputs": "outputs",
     "vllm.v1.engine:EngineCoreOutput": "new_token_ids request_id",
-    "vllm.v1.engine.core:EngineCore": "scheduler",
+    "vllm.v1.engine.core:EngineCore": "add_request model_executor scheduler",
+    "vllm.v1.executor.abstract:Executor": "collective_rpc",
     "vllm.v1.engine.core:EngineCoreProc": "run_engine_core",
     "vllm.v1.engine.core_client:AsyncMPClient": (
         "_call_utility_async call_utility_async core_engines"

@@ -75,7 +75,8 @@ class Doubt(NamedTuple):
             return (
                 f"{said} all {self.looked_for} private things of vLLM that control leans on are"
                 " there, but limits are only computed and reported (as with batching.enforce:"
-                f" false). `brimful enforce on` applies them all the same. See {PAGE}."
+                " false). They are applied all the same by `brimful enforce on`, and without Ray by"
+                f" `--additional-config.brimful.enforce on`. See {PAGE}."
             )
         return (
             f"{said} vLLM's own scheduler runs without control, as {len(self.lacking)} of"

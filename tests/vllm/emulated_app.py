@@ -25,6 +25,7 @@ async def emulated_app(
     *,
     scheduler: str | None = OURS,
     frontend: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
     **engine: Any,
 ) -> tuple[AsyncLLM, Any]:
     """The engine and the app.
@@ -32,10 +33,11 @@ async def emulated_app(
     Args:
         scheduler: None: vLLM's own.
         frontend: options of vLLM's server beside its defaults.
+        settings: ``additional_config.brimful``; None: a static replica's.
         engine: of ``AsyncEngineArgs``.
     """
-    settings = batching()
-    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": time_scale}
+    emulate = {"profile": "paper-fig3", "time_scale": time_scale}
+    block = batching()["brimful"] if settings is None else settings
     args = AsyncEngineArgs(
         model=str(model),
         served_model_name=["m"],
@@ -47,7 +49,7 @@ async def emulated_app(
         distributed_executor_backend=EmulatedExecutor,
         scheduler_cls=scheduler,
         scheduling_policy="priority",
-        additional_config=settings,
+        additional_config={"brimful": {**block, "emulate": emulate}},
         load_format="dummy",
         enforce_eager=True,
         **engine,

@@ -112,6 +112,19 @@ def test_the_wheel_has_every_file_of_its_packages_and_the_licences(wheel: Path) 
     assert f"\nVersion: {RELEASE}\n" in metadata
 
 
+def test_beside_a_plain_vllm_it_changes_nothing(installed: Path, folder: Path) -> None:
+    script = (
+        "import sys\n"
+        "from importlib.metadata import distribution\n"
+        "from vllm.plugins import load_general_plugins\n"
+        "load_general_plugins()\n"
+        "groups = {p.group for p in distribution('brimful').entry_points}\n"
+        f"print(groups, [m for m in {PACKAGES} if m in sys.modules])\n"
+    )
+    told = finish([str(installed / "python"), "-c", script], folder)
+    assert told.splitlines()[-1] == "{'console_scripts'} []"
+
+
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_every_command_helps_in_80_columns(
     command: tuple[str, ...], installed: Path, folder: Path

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from controller.errors import ConfigError
-from replicas.engine.engine_options import option_problems
+from controller.records import EngineLimits
+from replicas.engine.engine_options import larger_batch, option_problems
 from replicas.engine.executor import accelerator_kind, executor_of
 from serve_app.config import ray_llm_config
 from tests.builders import batching
@@ -157,6 +158,18 @@ def test_what_cannot_run_is_refused_with_what_can(executor, sharded, keys, said)
 )
 def test_the_kind_of_accelerator_is_read_from_the_entry(entry: dict[str, Any], kind: str) -> None:
     assert accelerator_kind(entry) == kind
+
+
+@pytest.mark.parametrize(
+    ("kv_tokens", "max_model_len", "most"),
+    [(300 * 1024, 32_768, 300), (256 * 1024, None, None), (300 * 512, 512, 300), (0, None, None)],
+)
+def test_the_flag_for_a_larger_batch_is_named_if_memory_holds_one(
+    kv_tokens: int, max_model_len: int | None, most: int | None
+) -> None:
+    said = larger_batch(EngineLimits(256, 8192, kv_tokens, 16, max_model_len=max_model_len))
+    assert (said is None) == (most is None)
+    assert most is None or f"--max-num-seqs {most}" in str(said)
 
 
 @pytest.mark.parametrize("backend", ["mp", "ray", "uni"])

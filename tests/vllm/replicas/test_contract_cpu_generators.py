@@ -6,7 +6,6 @@ import pytest
 import torch
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
-from vllm.v1.worker.worker_base import WorkerWrapperBase
 
 from replicas.workarounds import cpu_generators
 
@@ -17,10 +16,10 @@ def test_the_runner_sets_generators_back_and_a_cpu_has_no_such_thing():
         torch.Generator().get_offset()
 
 
-def test_it_is_installed_once_and_leaves_other_runners_alone():
-    cpu_generators.install()
-    once = CPUModelRunner.sample_tokens, WorkerWrapperBase.init_device
-    cpu_generators.install()
-    assert (CPUModelRunner.sample_tokens, WorkerWrapperBase.init_device) == once
-    assert hasattr(once[0], cpu_generators.MENDED)
+def test_it_mends_once_and_leaves_other_runners_alone():
+    cpu_generators.mend()
+    once = CPUModelRunner.sample_tokens
+    cpu_generators.mend()
+    assert CPUModelRunner.sample_tokens == once
+    assert hasattr(once, cpu_generators.MENDED)
     assert not hasattr(GPUModelRunner.sample_tokens, cpu_generators.MENDED)

@@ -54,6 +54,17 @@ def test_where_all_is_there_it_advises_and_says_so_once(tiny_llama, caplog):
 
 
 @pytest.mark.usefixtures("untested")
+def test_where_all_is_there_a_key_has_limits_applied(tiny_llama):
+    settings = {"brimful": {"enforce": "on", "batching": {"max_running": {"max": 2}}}}
+    rig = Rig(engine_config(tiny_llama, additional_config=settings))
+    rig.add_all(9, prompt=20, output=9)
+    rig.step()
+    assert len(rig.scheduler.running) == 2
+    rig.run()
+    assert rig.all_whole(9, 9)
+
+
+@pytest.mark.usefixtures("untested")
 def test_where_something_is_not_there_vllm_runs_alone_and_it_is_named(
     tiny_llama, monkeypatch, caplog
 ):
