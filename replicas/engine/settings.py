@@ -52,6 +52,8 @@ class EngineSettings(Block):
     ``itl_ms``, ``ttft_ms`` and ``percentile`` may stand in it for those of ``batching.sla``.
     """
 
+    shorthand: ClassVar = SHORT
+
     batching: BatchingConfig = BatchingConfig()
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: none")
