@@ -76,7 +76,10 @@ def join(where: str, path: Iterable[str | int]) -> str:
 
 
 def keys_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """The keys allowed next to the last part of ``path``, walking nested models."""
+    """The keys allowed next to the last part of ``path``, walking nested models.
+
+    A model's ``shorthand`` names keys that it takes for fields further down.
+    """
     current: type | None = model
     in_collection = False
     for part in path[:-1]:
@@ -86,7 +89,7 @@ def keys_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
         annotation = _annotations(current).get(str(part))
         current = nested_model(annotation)
         in_collection = _is_collection(annotation)
-    return list(_annotations(current))
+    return [*_annotations(current), *getattr(current, "shorthand", ())]
 
 
 def _annotations(model: type | None) -> dict[str, Any]:

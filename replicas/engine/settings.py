@@ -71,6 +71,8 @@ class EngineSettings(Block):
     ``itl_ms``, ``ttft_ms`` and ``percentile`` may stand in it for those of ``batching.sla``.
     """
 
+    shorthand: ClassVar = SHORT
+
     batching: BatchingConfig = BatchingConfig()
     enforce: Literal["on"] | None = Field(
         None, description="on: limits are applied by a vLLM that was not tested, too"

@@ -83,12 +83,12 @@
 {{- toYaml $groups }}
 {{- end }}
 
-{{- /* Sets .values.image in each pod's Ray container. Writes nothing. */ -}}
+{{- /* Sets .values.image in each pod's Ray container, or its twin without a card, whose tag ends in
+-cpu, if the overlay has that one. Writes nothing. */ -}}
 {{- define "brimful.image" -}}
-{{- $image := .values.image -}}
-{{- if $image }}
 {{- range $group := prepend .cluster.workerGroupSpecs .cluster.headGroupSpec }}
-{{- $_ := set (first $group.template.spec.containers) "image" $image -}}
-{{- end }}
+{{- $container := first $group.template.spec.containers -}}
+{{- $twin := and (hasSuffix "-cpu" $container.image) (not (hasSuffix "-cpu" $.values.image)) -}}
+{{- $_ := set $container "image" (print $.values.image (ternary "-cpu" "" $twin)) -}}
 {{- end }}
 {{- end }}

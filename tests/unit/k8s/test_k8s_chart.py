@@ -60,14 +60,15 @@ def test_models_as_values_give_what_the_overlay_of_two_models_has():
     assert service("-f", str(EXAMPLE)) == by_name([expected])["RayService", "brimful"]
 
 
-def test_the_image_is_that_of_every_ray_container(tmp_path):
+@pytest.mark.parametrize(("name", "tag"), [("spot", "7"), ("cpu", "7-cpu")])
+def test_the_image_or_its_twin_is_that_of_every_ray_container(name, tag, tmp_path):
     # kustomize takes no absolute path.
-    overlay = os.path.relpath((K8S / "overlays" / "spot").resolve(), tmp_path.resolve())
-    image = {"name": "brimful", "newName": "registry/brimful", "newTag": "7"}
+    overlay = os.path.relpath((K8S / "overlays" / name).resolve(), tmp_path.resolve())
+    image = {"name": "brimful", "newName": "registry/brimful", "newTag": tag}
     text = yaml.safe_dump({"resources": [overlay], "images": [image]})
     (tmp_path / "kustomization.yaml").write_text(text)
     expected = by_name(yaml.safe_load_all(render(tmp_path)))
-    assert rendered("--set", "overlay=spot,image=registry/brimful:7") == expected
+    assert rendered("--set", f"overlay={name},image=registry/brimful:7") == expected
 
 
 def test_sla_replicas_and_cards_of_the_only_model():

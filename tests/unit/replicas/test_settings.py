@@ -209,3 +209,5 @@ def test_the_sla_may_stand_in_short() -> None:
         parse_settings({"brimful": {"itl_ms": 0}})
     with pytest.raises(ConfigError, match=r"itl_ms beside batching is not allowed; write batching"):
         parse_settings({"brimful": {"itl_ms": 50, "batching": {"policy": "static"}}})
+    with pytest.raises(ConfigError, match=r"unknown key 'itl_mss'; did you mean 'itl_ms'\?"):
+        parse_settings({"brimful": {"itl_mss": 50}})

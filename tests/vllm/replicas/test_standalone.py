@@ -71,3 +71,11 @@ def test_the_documented_server_answers_with_our_scheduler(tiny_llama):
     assert in_parts.json()["usage"]["prompt_tokens"] > 64
     assert answer.json()["usage"]["completion_tokens"] <= 7
     assert any("DynamicBatchScheduler" in line for line in log)
+
+
+@pytest.mark.timeout(300)
+def test_the_documented_generation_ends_with_what_the_page_says(tiny_llama):
+    environment, command = split(documented("offline.py"))
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "64 requests, 4096 tokens, " in done.stdout
