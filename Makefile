@@ -117,6 +117,10 @@ site: install .venv-site/.installed ## The pages of docs as one site in build/si
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
 	$(BIN)/python -m benchmarks scheduler
 
+.PHONY: bench-controller
+bench-controller: install ## Cost of the controller with 1,000 replicas: CPU share, time of a report
+	$(BIN)/python -m benchmarks controller $(ARGS)
+
 .PHONY: bench-path
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
 	$(BIN)/python -m benchmarks path $(ARGS)

@@ -15,6 +15,7 @@ BENCHES = {
     "faults": ("faults.__main__", "processes killed under requests"),
     "path": ("path.__main__", "the way to the client beside bare vLLM"),
     "scheduler": ("cost.scheduler", "scheduler overhead a step"),
+    "controller": ("cost.controller", "the controller with 1,000 replicas"),
 }
 
 

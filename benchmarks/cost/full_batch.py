@@ -24,8 +24,10 @@ from simulator.workloads.requests import Request
 
 CARD = LinearCost(fixed_s=0.015, per_decode_s=6e-5, per_prefill_s=2e-5)
 PROMPT = 128
+LEASE_S = 5.0  # without limits for so long an engine decides by itself
 STEPS_PER_EXCHANGE = 15  # a period of 0.5 s at steps of 33 ms
 MAX_MODEL_LEN = 4096
+WAITING = 200
 CLASSES = parse_classes(
     {
         "gold": {"itl_ms": 50, "ttft_ms": 2000},
@@ -43,12 +45,16 @@ class Setting:
         by_class: the requests are of three classes, a third each.
         spare_tokens: KV memory for each request beyond what it holds at its end, tokens.
         told: each request brings its length as ``max_tokens``; else nobody knows.
+        waiting: requests beyond the batch.
+        caching: vLLM's prefix caching is on.
     """
 
     sla: Sla
     by_class: bool = False
     spare_tokens: int = 64
     told: bool = True
+    waiting: int = 0
+    caching: bool = False
 
 
 SLA = Sla(itl_ms=50, ttft_ms=2000)
@@ -57,6 +63,11 @@ SETTINGS = {
     "sla": Setting(SLA),
     "classes": Setting(SLA, by_class=True),
     "short_kv": Setting(SLA, spare_tokens=-104, told=False),
+}
+# Running requests, and the SLA that leaves room for their prompts.
+QUEUED = {
+    running: Setting(Sla(itl_ms=itl_ms, ttft_ms=2000), waiting=WAITING, caching=True)
+    for running, itl_ms in ((16, 50), (256, 50), (1024, 150))
 }
 
 
@@ -69,7 +80,11 @@ class FullBatch:
 
     def __init__(self, running: int, setting: Setting) -> None:
         self._setting, self.watch = setting, Watch()
-        options = EngineOptions(max_num_seqs=running, max_num_batched_tokens=8192)
+        options = EngineOptions(
+            max_num_seqs=running,
+            max_num_batched_tokens=8192,
+            enable_prefix_caching=setting.caching,
+        )
         plan = parse_policy("adaptive", setting.sla, options)
         classes = CLASSES if setting.by_class else None
         self._clock, self._output = VirtualClock(), running
@@ -88,8 +103,8 @@ class FullBatch:
         self._left: dict[str, int] = {}  # tokens that each is still to generate
         self._loop, self._config = ControlLoop(), plan.batching
         self._limits: Any = None
-        for number in range(running):
-            self._add(2 + number)
+        for number in range(running + setting.waiting):
+            self._add(2 + min(number, running))
 
     def _add(self, output_tokens: int) -> None:
         number, setting = next(self._numbers), self._setting
@@ -98,6 +113,16 @@ class FullBatch:
         request = Request(0.0, PROMPT, output_tokens, max_tokens=told, service=service)
         self._left[str(number)] = output_tokens
         self._scheduler.add_request(self._make(number, request, self._clock.now_s))
+
+    @property
+    def period_s(self) -> float:
+        """Seconds between two exchanges."""
+        return self._config.period_s
+
+    @property
+    def now_s(self) -> float:
+        """The engine's clock."""
+        return self._clock.now_s
 
     def step(self) -> float:
         """One step; microseconds of own code in it."""
@@ -118,17 +143,13 @@ class FullBatch:
         report = self._scheduler.exchange(self._limits, "replica", "group")
         took_us = (self.watch.own_ns - before_ns) / 1000
         known = from_wire(EngineReport, report)
-        self._limits = to_wire(self._loop.exchange(known, self._config, self._clock.now_s))
+        self._limits = to_wire(self._loop.exchange(known, self._config, self.now_s))
         return took_us
 
 
-def own_code_full_us(
-    setting: Setting, running: int, steps: Iterable[int]
-) -> tuple[list[float], list[float]]:
-    """Own code of each of these steps, and of each exchange, microseconds; the batch is full."""
-    batch = FullBatch(running, setting)
-    own: list[float] = []
-    exchanges: list[float] = []
+def own_code_full_us(setting: Setting, running: int, steps: Iterable[int]) -> list[float]:
+    """Own code of each of these steps, microseconds, once the batch is full."""
+    batch, own = FullBatch(running, setting), []
     for index in range(running):  # the first ones are gone then
         if index % STEPS_PER_EXCHANGE == 0:
             batch.exchange()
@@ -136,5 +157,29 @@ def own_code_full_us(
     for index in steps:
         own.append(batch.step())
         if index % STEPS_PER_EXCHANGE == 0:
-            exchanges.append(batch.exchange())
-    return own, exchanges
+            batch.exchange()
+    return own
+
+
+def step_delay_us(running: int, steps: Iterable[int], *, leased: bool) -> list[float]:
+    """All own code that delays each of these steps, microseconds, with a queue.
+
+    Args:
+        leased: limits and reports are exchanged with a controller; else the law runs inline.
+    """
+    batch, delays = FullBatch(running, QUEUED[running]), list[float]()
+    due_s = 0.0
+
+    def step() -> float:
+        nonlocal due_s
+        exchanged_us = 0.0
+        if leased and batch.now_s >= due_s:
+            due_s += batch.period_s
+            exchanged_us = batch.exchange()
+        return exchanged_us + batch.step()
+
+    while batch.now_s < 2 * LEASE_S:
+        step()
+    for _ in steps:
+        delays.append(step())
+    return delays

@@ -2,8 +2,9 @@
 
 The real scheduler and KV manager run in this process without a model. Own code is all that
 ``DynamicBatchScheduler`` adds to vLLM's scheduler: its methods less vLLM's inside them, and its
-hooks inside vLLM's. ``exchange`` is what a report takes, twice a second, between two steps. Times
-are CPU time of this thread: what else runs on the machine is not in them.
+hooks inside vLLM's. ``step_delay`` is own code with all that delays a step: the exchange before it,
+or the law inline where there is no controller. Times are CPU time of this thread: what else runs on
+the machine is not in them.
 """
 
 import gc
@@ -14,9 +15,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.cost.full_batch import SETTINGS, own_code_full_us
+from benchmarks.cost.full_batch import SETTINGS, own_code_full_us, step_delay_us
 
+SIZES = (16, 256, 1024)
 FULL_TARGETS_US = 60.0, 150.0  # with prompts in every step, at 256 running: median and p99
+DELAY_TARGET_US = 200.0  # p99 at 256 running
 STEPS = 1000
 
 
@@ -39,11 +42,17 @@ def main() -> None:
 
     gc.freeze()  # as EngineCore does at the end of its start
     for name, setting in SETTINGS.items():
-        own, exchanges = own_code_full_us(setting, 256, progress(STEPS, name))
+        own = own_code_full_us(setting, 256, progress(STEPS, name))
         figures = {"median": statistics.median(own), "p99": percentile(own, 99)}
         for (figure, value), wanted in zip(figures.items(), FULL_TARGETS_US, strict=True):
             row(f"own_code_full_{name}_{figure}_us_256", value, wanted)
-        row(f"exchange_{name}_median_us_256", statistics.median(exchanges))
+    for name, leased in (("leased", True), ("inline", False)):
+        for running in SIZES:
+            steps = progress(STEPS // 2, f"{name}, {running}")
+            delays = step_delay_us(running, steps, leased=leased)
+            target = DELAY_TARGET_US if running == 256 else None
+            row(f"step_delay_{name}_median_us_{running}", statistics.median(delays))
+            row(f"step_delay_{name}_p99_us_{running}", percentile(delays, 99), target)
     print(json.dumps({"bench": "scheduler", "rows": rows}))
 
 

@@ -7,7 +7,8 @@ from benchmarks.cost.full_batch import SETTINGS
 
 
 def test_the_last_line_is_one_json_object(monkeypatch, capsys):
-    monkeypatch.setattr(bench_scheduler, "STEPS", 31)
+    for name, small in (("SIZES", (256,)), ("STEPS", 31)):
+        monkeypatch.setattr(bench_scheduler, name, small)
 
     bench_scheduler.main()
 
@@ -18,5 +19,6 @@ def test_the_last_line_is_one_json_object(monkeypatch, capsys):
     full = [
         f"own_code_full_{name}_{figure}_us_256" for name in SETTINGS for figure in ("median", "p99")
     ]
+    delays = [f"step_delay_{name}_p99_us_256" for name in ("leased", "inline")]
     aimed = [i for i, row in rows.items() if row["target"] is not None]
-    assert aimed == full
+    assert aimed == [*full, *delays]
