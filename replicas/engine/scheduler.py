@@ -37,7 +37,7 @@ from replicas.engine.kv_holders import kv_read_frac, kv_token_bytes, kv_tokens
 from replicas.engine.live_role import LiveRole
 from replicas.engine.loads_first import LoadsFirst
 from replicas.engine.lost_sessions import LostSessions, waiting_requests
-from replicas.engine.moved import generated, is_moved, put_first, resume
+from replicas.engine.moved import MARK, generated, put_first, resume
 from replicas.engine.prompt_chunks import PromptChunks
 from replicas.engine.queue_order import Demotions
 from replicas.engine.request_facts import RAN_TO_ITS_END, came_s, ran_to_its_end
@@ -198,7 +198,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def add_request(self, request: Request) -> None:
         if request.request_id not in self.requests:  # else: more input for one that is here
             self.guard.attempt("a request that arrived", self._note_arrival, request)
-        if not is_moved(request):
+        if MARK not in request.request_id:
             super().add_request(request)
             return
         self.guard.attempt("a request that moved", resume, self, request)
