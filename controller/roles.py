@@ -26,9 +26,8 @@ With a TTFT T, x is also bounded so that prompts through the pool are in time:
 The waits are those of M/G/k queues (Sakasegawa, 1977): 0 with probability 1 - pi, else exponential.
 They are at n prefill engines, at min(n, N - n) cards, and for one of the decode slots in the steps
 of N - n mixed engines, (D - c0 - m) / (c1 + c2 h) in each, B at most, held for o steps of D. z is
-the
-quantile of an exponential, in standard deviations beyond its mean: 3.6 at 99%; lognormal prompts of
-equal spread have 3.9.
+the quantile of an exponential, in standard deviations beyond its mean: 3.6 at 99%; lognormal
+prompts of equal spread have 3.9.
 """
 
 import functools

@@ -135,7 +135,7 @@ class RolePool(Generic[K]):
 
 
 def requests_at(report: ReplicaReport) -> int:
-    """Requests that an engine has to end before its change of role is complete, prompts included."""
+    """Requests that an engine has to end before its change of role is complete, prompts too."""
     return report.running + report.waiting
 
 

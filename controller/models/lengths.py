@@ -81,8 +81,7 @@ class LengthMoments:
         """Mean tokens that a running request holds: time-weighted, not eq. 8's.
 
         A request is observed in proportion to its output length and holds its input plus half of
-        its
-        output on average: E[in] + Cov(in, out)/E[out] + E[out](1 + CV^2)/2.
+        its output on average: E[in] + Cov(in, out)/E[out] + E[out](1 + CV^2)/2.
         """
         if not self.output:
             return self.mean_input

@@ -2,10 +2,9 @@
 
 Both run once per report of a replica, with that replica's own state (``Memory``) and the lengths of
 the whole group. Lines 6 and 15 also raise b to N^d, the number of decoding requests, so that none
-is
-preempted: the Governor does that before every step, with the count of that step. N^d from a report
-would hold for a window of many steps, in which a full batch is refilled up to N^d again and again:
-a lowered cap would never drain.
+is preempted: the Governor does that before every step, with the count of that step. N^d from a
+report would hold for a window of many steps, in which a full batch is refilled up to N^d again and
+again: a lowered cap would never drain.
 
 Known weak points, kept because this policy is the paper's:
 

@@ -146,7 +146,7 @@ class Limiter:
     ) -> tuple[int, float | None]:
         """Decodes without a promised ITL to skip in a step, and how long it may then take.
 
-        Those are skipped that would make the others late. If a prompt with a promised ITL is in
+        Enough are skipped that the others are in time. If a prompt with a promised ITL is in
         prefill, or a waiting one outranks, half of the step after c0 is kept for prompts. The law
         does not count on skipping: its target is beyond D if all decodes together are late, so it
         is not used if half of them have no promise. None is skipped if the others alone are late,

@@ -35,8 +35,7 @@ class Starts:
 
         Args:
             names: of the running replicas. A known name did not start now, it was only out for a
-                moment.
-                None: unknown; each one more has started.
+                moment. None: unknown; each one more has started.
         """
         # The clock went back or was set ahead, or there was no reading for long. While none runs
         # and one is requested, Ray Serve does not call this policy.
