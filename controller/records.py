@@ -49,7 +49,7 @@ class StepSample:
         prefill_tokens: prompt tokens computed, over all prefill chunks of the step.
         prefill_context: sum over chunks of chunk x (context before it + chunk / 2), tokens^2.
         duration_s: since the previous output while busy, otherwise since it was scheduled.
-        started: prompt tokens to compute, without prefix hits, of each request with its first chunk.
+        started: prompt tokens to compute, without prefix hits, of requests with their first chunk.
         seen_s: time between outputs, if that counts for another step
             (``replicas.engine.intervals``); None: ``duration_s``.
         by_class: decodes of each class; empty if all have the SLA's ITL.
