@@ -24,7 +24,7 @@ REMOVED = {
     "stale_after_s": "figures older than 5 s are not trusted",
     "prefix_chars": "beginnings of prompts are compared in pieces of 1,024 characters",
 }
-STATS_PERIOD_S = 0.5  # how often Ray Serve asks each replica for its room
+STATS_PERIOD_S = 0.5  # how often Ray Serve asks each replica for its load
 
 
 class RouterConfig(Block):

@@ -41,7 +41,7 @@ def load_workload(spec: str) -> Workload:
 
     ``NAME``, ``FILE[:NAME]`` (JSON), ``FILE`` (JSONL), ``fixed:IN,OUT``, ``exponential:IN,OUT``,
     ``lognormal:IN,OUT,CV`` (mean tokens; prompts with CV 1, outputs with this CV),
-    ``reasoning:IN,OUT,CV`` (the same with outputs of up to ``REASONED`` tokens),
+    ``reasoning:IN,OUT,CV`` (lognormal with outputs of up to ``REASONED`` tokens),
     ``long-prompts:IN,OUT`` (exponential, but 5% of the prompts have 16k to 32k tokens),
     ``agents[:TURNS,TOOL,OUT,PAUSE_S]`` (conversations, ``simulator.workloads.conversations``).
 
