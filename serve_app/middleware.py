@@ -7,6 +7,7 @@ own app answers everything else.
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from starlette.responses import JSONResponse
 from replicas.admission.answers import RefusedError
 from replicas.admission.asgi import App, Receive, Send, send_answer
 from replicas.door.body import read_body
+from replicas.door.settings import Limits
 from replicas.engine.settings import EngineSettings, parse_settings
 from serve_app.explain import explain_json
 from serve_app.snapshot import status_json
@@ -33,27 +35,19 @@ class BrimfulMiddleware:
     """ASGI middleware for vLLM's app; if the engine's scheduler is not ours, it does nothing."""
 
     def __init__(self, app: App) -> None:
-        self._app = self._inner = app
-        self._settings: EngineSettings | None = None
+        self.app = app
+        self._on = False
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             async with self._linked(scope["app"]):
-                await self._app(scope, receive, send)
+                await self.app(scope, receive, send)
             return
-        if self._settings is None or scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        path = scope["path"].removeprefix(root := scope.get("root_path", ""))
-        if path in PAGES:
-            scope = {**scope, "path": root + GUARDED + path}
-        try:
-            if self._settings.classes is not None and scope["method"] == "POST":
-                receive = await read_body(scope, receive, self._settings.security.limits)
-        except RefusedError as refused:
-            await send_answer(refused.answer, send)
-            return
-        await self._inner(scope, receive, send)
+        if self._on and scope["type"] == "http":
+            path = scope["path"].removeprefix(root := scope.get("root_path", ""))
+            if path in PAGES:
+                scope = {**scope, "path": root + GUARDED + path}
+        await self.app(scope, receive, send)
 
     @contextlib.asynccontextmanager
     async def _linked(self, app: Any) -> Any:
@@ -67,6 +61,11 @@ class BrimfulMiddleware:
                 )
             yield
             return
+        if getattr(app.state, "brimful", False):
+            logger.warning("BrimfulMiddleware is given twice: the second one does nothing.")
+            yield
+            return
+        app.state.brimful = True
         from prometheus_client import REGISTRY
 
         from replicas.server.local_link import LocalLink
@@ -79,7 +78,12 @@ class BrimfulMiddleware:
         for path, page in PAGES.items():
             app.add_route(GUARDED + path, lambda _, page=page: JSONResponse(page(link.snapshot())))
         REGISTRY.register(link.collector)
-        self._settings = settings
+        if client._client_count == 1 and "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            logger.warning(
+                "BrimfulMiddleware exports no metrics: vLLM reads them from the files of"
+                " PROMETHEUS_MULTIPROC_DIR. Unset it: one API server needs none."
+            )
+        self._on = True
         task = asyncio.create_task(link.run())
         try:
             yield
@@ -96,6 +100,13 @@ class BrimfulMiddleware:
                 client._client_count,
             )
             return None
+        if (engines := len(client.engine_core.core_engines)) > 1:
+            logger.warning(
+                "BrimfulMiddleware refuses no request, and its metrics and status are the first"
+                " engine's of %d (data_parallel_size).",
+                engines,
+            )
+            return None
         try:
             from replicas.admission.http import AdmissionMiddleware
             from replicas.server.engine_gate import gate_for
@@ -103,8 +114,38 @@ class BrimfulMiddleware:
             logger.warning("BrimfulMiddleware refuses no request: %s.", error)
             return None
         gate = gate_for(client, settings.live)
-        self._inner = AdmissionMiddleware(self._app, client, gate)
+        # Behind vLLM's check of the API key: without a key, a client learns and adds no load.
+        before = _key_check(self.app) or self
+        before.app = AdmissionMiddleware(before.app, client, gate)
+        if settings.classes is not None:  # the body names one
+            before.app = _BodyReader(before.app, settings.security.limits)
         return gate
+
+
+class _BodyReader:
+    """ASGI middleware that reads the body for admission."""
+
+    def __init__(self, app: App, limits: Limits) -> None:
+        self.app, self._limits = app, limits
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            try:
+                receive = await read_body(scope, receive, self._limits)
+            except RefusedError as refused:
+                await send_answer(refused.answer, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def _key_check(app: Any) -> Any:
+    """The innermost middleware that checks API keys, from ``app`` on; None: there is none."""
+    found = None
+    while app is not None:
+        if type(app).__name__ == "AuthenticationMiddleware":
+            found = app
+        app = getattr(app, "app", None)
+    return found
 
 
 def _is_ours(scheduler: Any) -> bool:

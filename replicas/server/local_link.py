@@ -65,6 +65,9 @@ class LocalLink:
                 self._complaints.over()
             except EngineDeadError:
                 return
+            except TimeoutError:
+                late = TimeoutError(f"no report within {self._config.lease_s:g} s")
+                self._complaints.log(FAILED, late)
             except Exception as error:  # whatever it is, the server serves on
                 self._complaints.log(FAILED, error)
             self._publish()

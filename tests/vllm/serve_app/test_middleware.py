@@ -19,7 +19,9 @@ from tests.vllm.emulated_app import OURS, emulated_app
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
-FRONTEND = {"middleware": ["serve_app.middleware.BrimfulMiddleware"], "api_key": ["secret"]}
+# Twice: the second one does nothing, or Prometheus would refuse samples that come twice.
+FRONTEND = {"middleware": 2 * ["serve_app.middleware.BrimfulMiddleware"], "api_key": ["secret"]}
+WRONG_KEY = {"authorization": "Bearer no"}
 SLOTS, MOST_WAITING = 2, 1
 LONG = {"model": "m", "prompt": "a river", "max_tokens": 900, "ignore_eos": True, "stream": True}
 
@@ -67,6 +69,9 @@ async def refused(client: httpx.AsyncClient) -> httpx.Response:
         for _ in range(2 * (SLOTS + MOST_WAITING) + 1):
             made: Any = await streams.enter_async_context(asking(client))
             if made is not None:
+                other = {**LONG, "service_tier": "silver"}
+                closed = await client.post("/v1/completions", json=other, headers=WRONG_KEY)
+                assert closed.status_code == 401  # neither the load nor the classes are told
                 return made
     raise AssertionError("no request was refused")
 
@@ -87,7 +92,7 @@ async def asking(client: httpx.AsyncClient) -> AsyncIterator[httpx.Response | No
 async def test_metrics_status_and_a_bound_on_the_wait(tiny_llama: Path) -> None:
     async with serving(tiny_llama, OURS) as client:
         for page in ("status", "explain"):
-            closed = await client.get(f"/brimful/{page}", headers={"authorization": "Bearer no"})
+            closed = await client.get(f"/brimful/{page}", headers=WRONG_KEY)
             assert closed.status_code == 401
         unknown = await client.post("/v1/completions", json={**LONG, "service_tier": "silver"})
         assert (unknown.status_code, "known: gold, rest" in unknown.text) == (400, True)
@@ -104,6 +109,7 @@ async def test_metrics_status_and_a_bound_on_the_wait(tiny_llama: Path) -> None:
     assert explained["facts"]
     known = {one.name: one for one in METRICS if one.by == "replica"}
     for name, told in found.items():
+        assert len({str(labels) for labels, _ in told}) == len(told)
         for labels, _ in told:
             assert labels.keys() == {*LABELS["replica"], *known[name].labels}
             assert (labels["application"], labels["deployment"]) == ("vllm", "m")
