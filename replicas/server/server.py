@@ -24,6 +24,7 @@ from replicas.server.metrics import AdmissionMetrics, DoorMetrics, ReplicaMetric
 from replicas.server.proxies import go_past
 from replicas.server.routing_stats import DEAD, KEY
 from replicas.server.startup import REPLICA, gc_paused
+from replicas.workarounds.vllm_versions import installed_doubt
 
 with gc_paused():  # these import vLLM
     from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
@@ -115,7 +116,9 @@ class BrimfulServer(LLMServer):
 
     def _move(self, settings: EngineSettings) -> tuple[Failover | None, Carried | None]:
         """What has other engines go on with the requests of a dead one; None: nothing does."""
-        if not settings.failover.relay_s or settings.role == "prefill":
+        doubt = installed_doubt()
+        lacking = doubt is not None and doubt.lacking  # ``Bystander`` knows of no moved requests
+        if not settings.failover.relay_s or settings.role == "prefill" or lacking:
             return None, None
         client, context = self.engine._engine_client, serve.get_replica_context()
         own, peers = context.replica_id.unique_id, Peers(context)
@@ -123,6 +126,11 @@ class BrimfulServer(LLMServer):
         self._watch_task = asyncio.create_task(failover.watch(self._link.silent_s))
         loras = getattr(self.engine._oai_models, "lora_requests", {})
         return failover, Carried(client, own, loras)
+
+    async def check_health(self) -> None:
+        """As Ray Serve LLM does, but that a replica that relays is not ended for it."""
+        if self._failover is None or not self._failover.relaying:
+            await super().check_health()
 
     async def carry_on(self, moved: Moved) -> AsyncGenerator[Any, None]:
         """``Carried.carry_on``: for another replica of this deployment, and for no client."""
