@@ -292,12 +292,6 @@ class Failover:
             await asyncio.wait_for(self._died.wait(), TOLD_S)
         return self._died.is_set()
 
-    @property
-    def relaying(self) -> bool:
-        """Whether requests of a dead engine are on their way, or about to be."""
-        until_s = self._died_s + self._config.relay_s
-        return bool(self._moving) and time.monotonic() < until_s
-
     async def relayed(self) -> None:
         """Return once no request is left that another engine goes on with."""
         until_s = self._died_s + self._config.relay_s

@@ -127,11 +127,6 @@ class BrimfulServer(LLMServer):
         loras = getattr(self.engine._oai_models, "lora_requests", {})
         return failover, Carried(client, own, loras)
 
-    async def check_health(self) -> None:
-        """As Ray Serve LLM does, but that a replica that relays is not ended for it."""
-        if self._failover is None or not self._failover.relaying:
-            await super().check_health()
-
     async def carry_on(self, moved: Moved) -> AsyncGenerator[Any, None]:
         """``Carried.carry_on``: for another replica of this deployment, and for no client."""
         assert self._carried is not None  # the other has the same configuration
