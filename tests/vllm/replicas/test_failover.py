@@ -231,7 +231,9 @@ def fewest(states: Any) -> int:
 async def test_every_api_goes_on_and_who_leaves_is_left(tiny_llama: Path) -> None:
     apps, llms = {}, {}
     for name in "ab":
-        llms[name], apps[name] = await app_around(engine_args(tiny_llama, 2 * len(BY_API)))
+        args = engine_args(tiny_llama, 2 * len(BY_API))
+        tools = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
+        llms[name], apps[name] = await app_around(args, tools)
     fleet = Fleet(llms)
 
     async def answers(name: str) -> dict[str, dict[str, Any]]:
