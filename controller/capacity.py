@@ -1,8 +1,8 @@
 """How many requests per second a replica carries inside its SLA.
 
 C are requests/s, B is a batch size, D = D_SLA in seconds, c0..c3 and m the step-time model, K/B the
-KV tokens a running request holds on average (``LengthMoments.mean_held``). Of E[in], what the
-prefix cache held is not computed and does not count.
+mean KV tokens of a running request (``LengthMoments.mean_held``). E[in] is without prefix hits, as
+these are not computed.
 """
 
 import math
@@ -10,8 +10,8 @@ import math
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import IN_REACH, StepModel
 
-# Steps are given at least this share of what D leaves one decode, or no request would start beside
-# others; if D is infeasible, as long as so many steps of one decode.
+# Steps get at least this share of what D leaves after one decode, or no two requests would run
+# together. If D is infeasible, steps take this many times one decode.
 LEAST_ROOM_FRAC, INFEASIBLE_STEPS = 0.1, 2.0
 
 
@@ -21,12 +21,12 @@ def out_of_reach(model: StepModel, itl_s: float) -> bool:
 
 
 def typical_itl_s(model: StepModel, itl_s: float) -> float:
-    """What a step is to take as predicted, so that it takes D at the percentile; seconds."""
+    """The step time to predict, so that steps take D at the percentile; seconds."""
     return itl_s / (1 + model.tail_frac)
 
 
 def step_limit_s(model: StepModel, itl_s: float, target_s: float) -> float:
-    """``target_s``, or the least with which requests are served together; seconds."""
+    """``target_s``, or the least time in which requests can run together; seconds."""
     alone_s = model.one_decode_s
     if itl_s < IN_REACH * alone_s:
         return INFEASIBLE_STEPS * alone_s
@@ -36,8 +36,8 @@ def step_limit_s(model: StepModel, itl_s: float, target_s: float) -> float:
 def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
     """B = (D - c0 - m)/(c1 + c2 K/B + c3 E[in]/E[out]): a step with its share of prefill takes D.
 
-    D is the SLA less what steps take beyond the model at its percentile (``typical_itl_s``).
-    Infinite if the model charges nothing for any of them; 0 if c0 alone breaks D.
+    D is ``typical_itl_s``: the SLA less what steps take beyond the model at its percentile.
+    Infinite if the model has no such cost; 0 if c0 alone exceeds D.
     """
     per_decode = model.c1 + model.c2 * lengths.mean_held
     per_request = per_decode + model.c3 * lengths.mean_computed / lengths.mean_output
@@ -53,9 +53,9 @@ def capacity_per_s(
     """Requests/s at which a replica's batch stays at ``max_running`` or its steps take D.
 
     A request costs c3 E[in] of prefill and E[out] steps of decode, so with a batch of B
-    1/C = E[out] ((c0 + m)/B + c1 + c2 K/B) + c3 E[in]. A step may take D at most, which puts
-    B = C E[out] D: C = (D - c0 - m) / (D (c3 E[in] + (c1 + c2 K/B) E[out])). Below that batch steps
-    are shorter than D and the first is the smaller one, above it the second. D as in ``sla_batch``.
+    1/C = E[out] ((c0 + m)/B + c1 + c2 K/B) + c3 E[in]. A step may take D at most, which gives
+    B = C E[out] D: C = (D - c0 - m) / (D (c3 E[in] + (c1 + c2 K/B) E[out])). The smaller C holds:
+    for smaller batches steps are shorter than D. D as in ``sla_batch``.
 
     None if nothing finished yet, or the model explains no cost; 0 if D is out of reach.
     """
@@ -77,10 +77,10 @@ def capacity_per_s(
 
 
 def capacity_error_frac(model: StepModel, lengths: LengthMoments) -> float:
-    """How far off ``capacity_per_s`` may be for the requests that happened to end, share of it.
+    """Standard error of ``capacity_per_s`` from the sample of finished requests, as a share.
 
-    The standard error of the mean work of n requests, c3 l_in + (c1 + c2 K/B) l_out each, over that
-    mean; 1 if one alone ended, as nothing is known of how they spread.
+    It is that of the mean work of n requests, c3 l_in + (c1 + c2 K/B) l_out each; 1 for a single
+    request, as their spread is unknown.
     """
     work_s = _work_s(model, lengths)
     if work_s <= 0:
@@ -95,21 +95,21 @@ def capacity_error_frac(model: StepModel, lengths: LengthMoments) -> float:
 
 
 def relative_work(model: StepModel, lengths: LengthMoments, prompt_tokens: float) -> float:
-    """Work of a request with such a prompt, over that of the requests that ``lengths`` counts.
+    """Work of a request with this prompt over the mean work of ``lengths``.
 
-    Its output is taken to be as long as theirs, since nothing is known of it yet.
+    Its output is assumed to have their mean length.
     """
     work_s = _work_s(model, lengths)
     if work_s <= 0:
         return 1.0
     longer = prompt_tokens - lengths.mean_input
-    # It costs its prefill, and is held in memory while each of its tokens is decoded.
+    # It costs its prefill, and KV memory is read for it in each decode step.
     per_token = model.c3 * lengths.computed_frac + model.c2 * lengths.mean_output
     return max(1 + longer * per_token / work_s, 0.0)
 
 
 def work_ratio(model: StepModel, lengths: LengthMoments, of: LengthMoments) -> float:
-    """Mean work of the requests that ``lengths`` counts, over that of those in ``of``."""
+    """Mean work of the requests in ``lengths``, over that of the requests in ``of``."""
     whole_s = _work_s(model, of)
     return _work_s(model, lengths) / whole_s if whole_s > 0 else 1.0
 
@@ -119,5 +119,5 @@ def _per_decode(model: StepModel, lengths: LengthMoments) -> float:
 
 
 def _work_s(model: StepModel, lengths: LengthMoments) -> float:
-    """Seconds of the engine that a request takes, without its share of empty steps."""
+    """Seconds of engine time for a request, without its share of the steps' fixed part."""
     return model.c3 * lengths.mean_computed + _per_decode(model, lengths) * lengths.mean_output

@@ -1,4 +1,4 @@
-"""The ``classes`` and ``admission`` blocks: who is served first, how soon, and who is refused."""
+"""The ``classes`` and ``admission`` blocks: which requests go first, deadlines, and refusals."""
 
 import re
 from collections.abc import Mapping
@@ -12,21 +12,20 @@ from controller.errors import ConfigError
 from controller.validation import nearest, parse, shown
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-AUTO = "auto"  # what OpenAI's clients send for: whichever the server takes
-STANDARD = "standard_only"  # Anthropic's clients, for the one that needs no commitment
-UNNAMED = "default"  # the one class if no `classes` block is given; also OpenAI's own name
+AUTO = "auto"  # OpenAI's clients mean by it the class that the server chooses
+STANDARD = "standard_only"  # of Anthropic's clients, for the class without a commitment
+UNNAMED = "default"  # the only class without a `classes` block; also OpenAI's own name
 MOST_PRIORITY = 2**31 - 1
 LONGEST_TIMEOUT_S = 86_400.0
 OFF = "off"
-# The longest wait if an SLA is set and nothing else: as long as gateways let a request wait, or
-# so many times the time to first token that is agreed.
+# The longest wait if only an SLA is set: what gateways allow, or this multiple of the TTFT.
 LONGEST_WAIT_S, LONGEST_WAIT_TTFTS = 30.0, 5.0
-MOST_WAITING = 1_000_000_000  # that is no bound
+MOST_WAITING = 1_000_000_000  # no bound
 MOST_BODY_MB = 1024.0
 
 
 class ServiceClass(Block):
-    """What one class of requests is promised."""
+    """The promises to one class of requests."""
 
     itl_ms: float | None = Field(
         None,
@@ -74,12 +73,12 @@ class ServiceClass(Block):
 
     @property
     def deadline_s(self) -> float:
-        """How long a request of it may wait for its first token, seconds."""
+        """How long its requests may wait for the first token, seconds."""
         return self.queue_timeout_s if self.ttft_ms is None else self.ttft_ms / 1000
 
 
 class AdmissionConfig(Block):
-    """How a replica decides who may wait in it."""
+    """How a replica decides which requests may wait."""
 
     shed_at: float = Field(
         0.9, gt=0, le=1, description="share of the queue's capacity from which requests are shed"
@@ -118,14 +117,14 @@ class ServiceClasses:
 
     @property
     def default(self) -> str:
-        """The name of the class that a request without one has."""
+        """The name of the class for requests without one."""
         return next(name for name, one in self.by_name.items() if one.default)
 
     def named(self, name: str | None) -> str | None:
-        """The class that ``name`` means, as a client wrote it; None: no such class.
+        """The class for ``name`` as a client wrote it; None: no such class.
 
-        It may be an alias. OpenAI's ``auto``, and its ``default`` and Anthropic's
-        ``standard_only`` if no class has that name, are the default class.
+        ``name`` may be an alias. OpenAI's ``auto`` is the default class; so are its ``default`` and
+        Anthropic's ``standard_only`` if no class has that name.
         """
         if name in self.by_name:
             return name
@@ -135,11 +134,11 @@ class ServiceClasses:
         return self.default if name in (None, AUTO, UNNAMED, STANDARD) else None
 
     def to_wire(self) -> dict[str, dict[str, Any]]:
-        """Plain data from which ``parse_classes`` makes the same."""
+        """Plain data, which ``parse_classes`` reads."""
         return {name: one.model_dump() for name, one in self.by_name.items()}
 
     def slowed(self, time_scale: float) -> "ServiceClasses":
-        """The same classes if every step takes ``time_scale`` times as long."""
+        """The classes with latencies ``time_scale`` times as long."""
         return ServiceClasses(
             {
                 name: one.model_copy(
@@ -156,7 +155,7 @@ class ServiceClasses:
 def parse_classes(data: Any, where: str = "classes") -> ServiceClasses:
     """The ``classes`` block from plain data: name to ``ServiceClass``.
 
-    Of one class alone, that is the default; of several, the one with ``default: true``.
+    A single class is the default; of several, the one with ``default: true``.
 
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
@@ -191,7 +190,7 @@ def parse_classes(data: Any, where: str = "classes") -> ServiceClasses:
 
 
 def _wrong_aliases(classes: Mapping[str, ServiceClass], where: str) -> list[str]:
-    """Aliases that are no name, or that two classes have."""
+    """Invalid aliases, and those that two classes have."""
     found = []
     taken = {name: name for name in classes}
     for name, one in classes.items():
@@ -213,19 +212,18 @@ def one_class(ttft_ms: float | None) -> ServiceClasses:
 
 
 def guarded(classes: bool, admission: bool, sla: Sla) -> bool:
-    """Whether a replica with these refuses requests: with either block, or under an SLA."""
+    """Whether a replica refuses requests: with either block, or with an SLA."""
     return classes or admission or sla.itl_ms is not None or sla.ttft_ms is not None
 
 
 def let_in_by(
     classes: ServiceClasses | None, admission: AdmissionConfig | None, sla: Sla
 ) -> tuple[ServiceClasses, AdmissionConfig]:
-    """The classes and the settings by which a replica lets requests in.
+    """The classes and settings of admission.
 
-    Each class has its own deadline. Without classes there is one: its deadline is the SLA's time to
-    first token if an ``admission`` block without ``longest_wait_s`` is given, else the longest
-    wait, and then neither the number of requests that wait nor the time that one has waited is a
-    reason to refuse it.
+    Each class has its own deadline. Without classes there is one. With an ``admission`` block
+    without ``longest_wait_s``, its deadline is the SLA's TTFT. Otherwise it is the longest wait,
+    and requests are refused neither for the length of the queue nor for the time they have waited.
     """
     if classes is not None:
         return classes, admission or AdmissionConfig()

@@ -1,6 +1,6 @@
-"""The ``batching`` block: what a user may say about how a replica is filled.
+"""The ``batching`` block: how a replica is filled.
 
-Every default stands here once, with its reason.
+Every default is set here, with its reason.
 """
 
 import warnings
@@ -19,20 +19,21 @@ from pydantic import (
 from controller.errors import ConfigError
 from controller.validation import parse
 
-# A report that is lost costs its time-out, half a lease, and then one period until the next answer
-# is applied. Of three periods, that leaves half a period for the calls themselves.
+# A lost report costs its time-out, half a lease, and one period until the next answer is applied.
+# With three periods, half a period is left for the calls.
 LEAST_LEASE_PERIODS = 3
-PERIOD_S = 0.5  # between two exchanges of one replica
-# The longest time that can be agreed: what is far beyond it overflows when it is squared.
+PERIOD_S = 0.5  # between two syncs of one replica
+# The longest latency target: far larger values overflow when squared.
 A_DAY_MS = 86_400_000.0
-STALL_ITLS = 20  # so many times itl_ms: a gap that no percentile shows, and every reader sees
+STALL_ITLS = 20  # multiple of itl_ms: such a gap shows in no percentile, but every reader sees it
 
 
 class Block(BaseModel):
     """A configuration block in which an unknown key is an error.
 
     Attributes:
-        removed: keys of the release before, and what holds now; an error of their own.
+        removed: keys of the previous release, each with its replacement; they have an error of
+            their own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -49,10 +50,10 @@ class Block(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        # pydantic takes true for 1, and a cap of 1 is not what `max: yes` means.
+        # pydantic reads true as 1, but `max: yes` does not mean a cap of 1.
         if isinstance(value, bool):
             annotation = cls.model_fields[info.field_name or ""].annotation
-            # A number with bounds is an ``Annotated`` within a union, by its origin a number.
+            # A number with bounds is an ``Annotated`` in a union, whose origin is a number.
             kinds = [getattr(k, "__origin__", k) for k in (annotation, *get_args(annotation))]
             if (int in kinds or float in kinds) and bool not in kinds:
                 raise ValueError("Input should be a number, not true or false")
@@ -73,7 +74,7 @@ class Sla(Block):
     @model_validator(mode="before")
     @classmethod
     def _held_by_gaps(cls, given: Any) -> Any:
-        """For one release ``delivery`` is told from an unknown key."""
+        """For one release ``delivery`` has an error that differs from that of unknown keys."""
         if not isinstance(given, dict) or "delivery" not in given:
             return given
         if given["delivery"] != "gaps":
@@ -97,7 +98,7 @@ class Sla(Block):
 
 
 def warn_removed(key: str, value: Any) -> None:
-    """Say that a key does nothing any more."""
+    """Warn that a key has no effect any more."""
     warnings.warn(
         f"{key}: {value!r} has no effect any more; leave it out, as the next release refuses it",
         FutureWarning,
@@ -106,7 +107,7 @@ def warn_removed(key: str, value: Any) -> None:
 
 
 def slowed_ms(agreed_ms: float | None, time_scale: float) -> float | None:
-    """A time that is agreed, if every step takes ``time_scale`` times as long; None: none is."""
+    """A latency target for steps that take ``time_scale`` times as long; None: there is none."""
     return None if agreed_ms is None else min(agreed_ms * time_scale, A_DAY_MS)
 
 
@@ -168,7 +169,7 @@ def _is_count(value: Any) -> bool:
 
 
 class RolesOptions(Block):
-    """How many engines compute prompts for the others, if each can do both (decision 40)."""
+    """How many engines compute prompts for others, if every engine can do both (decision 40)."""
 
     prefill: Literal["auto"] | int = Field(
         "auto",
@@ -252,7 +253,7 @@ class BatchingConfig(Block):
 
     @property
     def steps_aside(self) -> bool:
-        """Whether hopeless requests step aside (if ``sla.ttft_ms`` is set)."""
+        """Whether late requests are deprioritized (if ``sla.ttft_ms`` is set)."""
         return self.policy == "adaptive" if self.step_aside is None else self.step_aside
 
     @property
@@ -262,10 +263,10 @@ class BatchingConfig(Block):
 
     @property
     def preempted_at_most(self) -> float | None:
-        """The share of requests that ``adaptive`` may let be preempted; None: as many as pay.
+        """The share of requests that ``adaptive`` may let be preempted; None: while it pays.
 
-        A preempted request waits longer for a token than any SLA allows. If it comes from the
-        SLA's percentile a long answer counts as several (``preempted_share.worth_of``).
+        After a preemption a token is later than any SLA allows. If the share comes from the SLA's
+        percentile, a long answer counts as several (``preempted_share.worth_of``).
         """
         if self.overflow_probability is not None or self.sla.itl_ms is None:
             return self.overflow_probability
@@ -273,17 +274,17 @@ class BatchingConfig(Block):
 
     @property
     def preempted_per_gap(self) -> bool:
-        """Whether that share is of gaps between tokens, of which a preemption makes one late."""
+        """Whether that share is of gaps between tokens; a preemption makes one of them late."""
         return self.overflow_probability is None
 
     @property
     def prompts_alone(self) -> bool:
-        """Whether it is that of an engine while it computes prompts for others, without an ITL."""
+        """Whether this is the block of a prefill engine, which has no ITL."""
         return self.roles is not None and self.sla.itl_ms is None
 
     @property
     def period_s(self) -> float:
-        """Seconds between two exchanges of one replica."""
+        """Seconds between two syncs of one replica."""
         return PERIOD_S
 
     def upper_bound(self, max_num_seqs: int) -> int:

@@ -1,4 +1,4 @@
-"""JSON files that people write: what is wrong is said with the file, the line and the field."""
+"""JSON files that people write; errors name the file, the line and the field."""
 
 import json
 import os
@@ -25,10 +25,10 @@ def read_text(path: Path) -> str:
 
 
 def text_of(read: Callable[[], bytes], place: str) -> str:
-    """Text that a person wrote, in UTF-8, without the byte-order mark of some editors.
+    """UTF-8 text from a person, without the byte-order mark of some editors.
 
     Args:
-        place: what an error begins with.
+        place: prefix of an error.
 
     Raises:
         ConfigError: it cannot be read, or it is not text.
@@ -48,7 +48,7 @@ def read_json(path: Path, model: type[M]) -> M:
     """The file as a ``model``.
 
     Raises:
-        ConfigError: every problem as ``FILE:LINE: FIELD: what is wrong and what is allowed``.
+        ConfigError: one line per problem, ``FILE:LINE: FIELD: what is wrong and what is allowed``.
     """
     text = read_text(path)
     return _validated(load_json(text, f"{path}", 1), model, f"{path}", text)
@@ -68,7 +68,7 @@ def parse_json_line(text: str, model: type[M], file: str, line: int) -> M:
 
 
 def load_json(text: str, file: str, first_line: int) -> Any:
-    """Parsed JSON; infinities, NaN and a key that is given twice are refused.
+    """Parsed JSON; infinities, NaN and duplicate keys are refused.
 
     Raises:
         ConfigError: with the line and column where the text stops being JSON, or with the key.
@@ -98,12 +98,12 @@ def load_json(text: str, file: str, first_line: int) -> Any:
 
 
 def _is_file(name: str) -> bool:
-    """Also of a name that no file can have."""
+    """``os.path.isfile``, also for a name that no file can have."""
     return os.path.isfile(name)  # noqa: PTH113 - Path's raises for one that is too long
 
 
 def split_spec(spec: str) -> tuple[Path | None, str | None]:
-    """``FILE[:NAME]`` taken apart; no path if nothing of it looks like a file."""
+    """``FILE[:NAME]`` in parts; no path if it does not look like a file."""
     if _is_file(spec):
         return Path(spec), None
     file, colon, name = spec.rpartition(":")
@@ -124,12 +124,12 @@ def _validated(data: Any, model: type[M], file: str, text: str) -> M:
 
 def _line_of(text: str, path: tuple[str | int, ...]) -> int:
     """The line on which the value at ``path`` starts, from 1; its parent's if it is missing."""
-    if "\n" not in text.rstrip():  # as programs write it; of a recording, PyYAML takes a minute
+    if "\n" not in text.rstrip():  # by a program; PyYAML is slow for these
         return 1
-    # JSON is YAML, and only YAML's parser tells where a value stands.
+    # JSON is YAML, and only YAML's parser gives positions.
     try:
         node = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError):  # but for some characters, and for depth
+    except (yaml.YAMLError, RecursionError):  # JSON that is no YAML: some characters, deep nesting
         return 1
     for part in path:
         inner = _child(node, part)

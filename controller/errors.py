@@ -21,4 +21,4 @@ class ConfigError(BrimfulError, ValueError):
 
 
 class ReportError(BrimfulError, ValueError):
-    """A replica's report cannot be true (negative counts, NaN) and was set aside."""
+    """A replica's report is impossible (negative counts, NaN) and was ignored."""

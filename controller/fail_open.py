@@ -1,7 +1,7 @@
-"""An error of our own costs a step its limits, and not the engine its life.
+"""An error in Brimful's code costs a step its limits, but does not end the engine.
 
-Our code runs before and after vLLM's own in ``schedule()`` and its like, where an exception ends
-EngineCore and with it every request (decision 32). vLLM's own errors pass.
+Brimful's code runs before and after vLLM's in ``schedule()`` and similar methods, in which an
+exception ends EngineCore with every request (decision 32). vLLM's own errors pass.
 """
 
 import logging
@@ -16,27 +16,27 @@ P = ParamSpec("P")
 
 
 class Guard:
-    """Runs code of our own and outlives its errors. What could not be counted is not.
+    """Runs Brimful's code and survives its errors; what failed to be counted stays uncounted.
 
     Args:
         now_s: the engine's clock.
-        fatal: an error ends the engine all the same, as a replay or a test wants it.
+        fatal: errors end the engine all the same, as replays and tests need it.
 
     Attributes:
-        errors: calls that ended with an error, since the engine started.
-        clock_s: of the last step.
+        errors: calls that failed since the engine started.
+        clock_s: time of the last step.
     """
 
     def __init__(self, now_s: float, *, fatal: bool = False) -> None:
         self.errors, self.clock_s, self._fatal = 0, now_s, fatal
-        self._said_s: dict[str, float] = {}  # when the log last had each kind
+        self._said_s: dict[str, float] = {}  # last log message of each kind
         self._fails_since_s: dict[str, float] = {}
 
     def attempt(self, what: str, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Do what is to be done for a step; whether it went well.
+        """Run ``act``; returns whether it succeeded.
 
         Args:
-            what: it is, for a log.
+            what: its name in logs.
         """
         try:
             act(*args, **kwargs)
@@ -58,5 +58,5 @@ class Guard:
         return True
 
     def fails_for(self, what: str, seconds: float) -> bool:
-        """Whether it has failed for so long, or the clock went back meanwhile."""
+        """Whether it has failed for this long; also true if the clock went back."""
         return not 0 <= self.clock_s - self._fails_since_s[what] < seconds

@@ -1,9 +1,9 @@
-"""Every metric of ours: name, kind, unit, labels. Pure: exporters make theirs from these.
+"""Every metric of Brimful: name, kind, unit, labels. Pure: exporters use these.
 
-Names, units and suffixes are by Prometheus' rules. Ray puts ``ray_`` before each name, and Ray
-Serve ``application``, ``deployment`` and ``replica`` on each that a replica exports. The router and
-autoscaling travel to processes of Ray's by value, alone, so they name theirs once more.
-``docs/metrics.md`` has the same list (``tests/unit/tools/test_pages.py``).
+Names, units and suffixes follow Prometheus. Ray adds the prefix ``ray_``, and Ray Serve adds
+``application``, ``deployment`` and ``replica`` to what a replica exports. The router and
+autoscaling travel by value into Ray's processes, without this module, so they repeat their names.
+``docs/metrics.md`` has an equal list (``tests/unit/tools/test_pages.py``).
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Literal
 Kind = Literal["gauge", "counter"]
 Exporter = Literal["replica", "router", "controller", "autoscaling", "batches"]
 
-# What Ray puts on a metric, by who exports it.
+# Labels that Ray adds, by exporter.
 LABELS: dict[Exporter, tuple[str, ...]] = {
     "replica": ("application", "deployment", "replica"),
     "router": ("application",),
@@ -25,9 +25,9 @@ LABELS: dict[Exporter, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True)
 class Metric:
     """Args:
-    name: as Ray is given it.
+    name: as given to Ray.
     unit: of its value.
-    labels: of ours, besides ``LABELS``; each has few values.
+    labels: in addition to ``LABELS``; each has few values.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Metric:
 
     @property
     def args(self) -> tuple[str, str, tuple[str, ...]]:
-        """What Ray's classes of metrics take."""
+        """Arguments of Ray's metric classes."""
         return self.name, self.about, self.labels
 
 

@@ -1,8 +1,8 @@
-"""What passes between the parts: frozen records of numbers, with units in the names.
+"""The records that pass between the parts: frozen, numbers with units in their names.
 
 A report is the replica's whole recent memory, and rows of steps are sent until the controller has
-them: a report that is lost, late or sent twice changes nothing, and a controller that starts anew
-soon knows all (soft state).
+them. So a report that is lost, late or sent twice changes nothing, and a new controller soon knows
+everything (soft state).
 """
 
 import functools
@@ -21,38 +21,38 @@ from controller.switch import Switches
 from controller.version import VERSION
 
 Reason = Literal["static", "memory", "sla", "bound", "load", "start"]
-"""What set a cap; ``bound``: B_min, B_max, the engine's size; ``load``: nothing, as all that have
-come may run."""
+"""What set a cap; ``bound``: B_min, B_max, the engine's size; ``load``: nothing, as all requests
+may run."""
 
 YOUNG_STEPS, YOUNG_PERIOD_S = 64, 0.1
-"""For its first steps an engine is reported of more often: until then its limits are a guess."""
+"""A young engine reports more often: until then its limits are a guess."""
 
 ROW_COLUMNS = 5
-"""Numbers of a step's row; then one for each class, its decodes."""
+"""Numbers in a step's row; after them one for each class, its decodes."""
 
 Role = Literal["mixed", "prefill"]
-"""What an engine that can do both does: all of its requests, prompts of others' among them; or
-prompts for others alone (``controller.roles``)."""
+"""What an engine that can do both does: ``mixed``: whole requests, and decodes for which others
+computed the prompt; ``prefill``: prompts for others (``controller.roles``)."""
 
 Mode = Literal["leased", "fallback", "local"]
-"""Who decides: the controller; the replica itself after its lease ran out; no controller exists."""
+"""What decides: the controller; the replica after its lease ended; the replica, without any
+controller."""
 
 
 @dataclass(slots=True)
 class StepSample:
-    """One engine step. Not frozen, for one is made in every step.
+    """One engine step. Not frozen, as one is made in every step.
 
     Args:
         decodes: requests that decoded.
-        kv_tokens: tokens in KV memory that these attended to, summed.
+        kv_tokens: KV tokens that these attended to, summed.
         prefill_tokens: prompt tokens computed, over all prefill chunks of the step.
         prefill_context: sum over chunks of chunk x (context before it + chunk / 2), tokens^2.
-        duration_s: from the previous output to this one while busy, else from the scheduling.
-        started: the prompt tokens to compute of each request that had its first chunk: the prefix
-            cache has the others.
-        seen_s: what passed between the outputs, if it is counted for another step
+        duration_s: since the previous output while busy, otherwise since it was scheduled.
+        started: prompt tokens to compute, without prefix hits, of requests with their first chunk.
+        seen_s: time between outputs, if that counts for another step
             (``replicas.engine.intervals``); None: ``duration_s``.
-        by_class: decodes of each class; empty if all have the SLA's time between tokens.
+        by_class: decodes of each class; empty if all have the SLA's ITL.
     """
 
     decodes: int
@@ -66,24 +66,24 @@ class StepSample:
 
     @property
     def features(self) -> tuple[int, int, int, int]:
-        """What a step-time model goes by: the first four."""
+        """The features of a step-time model: the first four."""
         return self.decodes, self.kv_tokens, self.prefill_tokens, self.prefill_context
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """What the engine was started with; no later limit goes past it.
+    """What the engine was started with; no later limit exceeds it.
 
     Args:
-        tokens_per_decode: 1, or 1 + speculative tokens: what one decode takes of the budget.
-        long_prompt_tokens: of a longer prompt, no more than this is computed in one step; 0: any.
-        whole_chunk_tokens: prompts are computed in multiples of this, but for their ends; 0: any.
-        max_model_len: tokens of the longest request; None: not known.
-        graph_tokens: of the largest step that CUDA graphs were captured for; 0: of none.
-        kv_token_bytes: of KV memory that one token takes; 0: not known.
-        kv_read_frac: what a decode reads of memory for each token of its context, over what it
-            reads without any (the weights); 0: not known.
-        by_priority: it schedules by priority.
+        tokens_per_decode: 1 + speculative tokens: what one decode takes of the budget.
+        long_prompt_tokens: at most this much of a prompt is computed in one step; 0: no bound.
+        whole_chunk_tokens: prompts are computed in multiples of this, except at the end; 0: any.
+        max_model_len: tokens of the longest request; None: unknown.
+        graph_tokens: of the largest step with a CUDA graph; 0: none.
+        kv_token_bytes: KV memory of one token; 0: unknown.
+        kv_read_frac: memory that a decode reads for each token of context, over what it reads
+            without context (the weights); 0: unknown.
+        by_priority: whether it schedules by priority.
     """
 
     max_num_seqs: int
@@ -100,7 +100,7 @@ class EngineLimits:
     by_priority: bool = False
 
     def decode_tokens(self, decodes: int, drafts: int | None) -> int:
-        """Tokens of the budget that so many decodes take; ``drafts`` as in ``EngineState``."""
+        """Tokens of the budget that ``decodes`` take; ``drafts`` as in ``EngineState``."""
         return decodes * self.tokens_per_decode if drafts is None else decodes + drafts
 
 
@@ -108,22 +108,21 @@ class EngineLimits:
 class EngineState:
     """What the engine holds before a step; blocks that no request holds count as free.
 
-    Not frozen, for it is made before every step.
+    Not frozen, as it is made before every step.
 
     Args:
-        drafts: tokens that the step is to verify; None: as many for each decode as the engine was
-            started with.
-        decodes: of the running requests, those that decode.
+        drafts: tokens that the step verifies; None: as configured for each decode.
+        decodes: running requests that decode.
         decode_kv_tokens: KV tokens that these attend to.
-        prompts: tokens left and tokens computed of the running requests in prefill.
-        loading: requests whose KV a connector loads: each has a slot for good.
-        ready: of these, how many have theirs: they start in the step, with a token each.
-        outranks: tells, at a price, whether one that runs is preempted before the first that waits.
-        to_load: of those that wait first, how many need no chunk as their KV is to be loaded.
-        by_class: decodes of each class; empty: all have the SLA's time.
-        itl_s: the time between tokens that each class is promised, seconds.
-        loose: decodes that are promised none, and that a step may skip.
-        hurried: whether a prompt in prefill is of a class that is promised one.
+        prompts: tokens left and tokens computed of each running request in prefill.
+        loading: requests with a KV transfer, which keep their slot.
+        ready: number of these whose KV is here: they start in the step, with a token each.
+        outranks: tells whether a running request is preempted before the first waiting one; costly.
+        to_load: first waiting requests that need no chunk, as their KV is to be loaded.
+        by_class: decodes of each class; empty: all have the SLA's ITL.
+        itl_s: promised ITL of each class, seconds.
+        loose: decodes without a promised ITL, which a step may skip.
+        hurried: whether a prompt in prefill is of a class with a promised ITL.
     """
 
     running: int
@@ -150,11 +149,11 @@ class StepLimits:
     Args:
         may_pause_prefill: the budget may leave no block for prompts while others decode.
         reason: what keeps the next request waiting; None: the controller's cap.
-        longest_chunk_tokens: of one prompt, at most; None: as the engine was started.
-        longest_always: ``longest_chunk_tokens`` holds in an engine without such a limit, too.
-        decodes_first: a running request that decodes has its token before prompts have theirs.
+        longest_chunk_tokens: of one prompt, at most; None: as configured.
+        longest_always: ``longest_chunk_tokens`` also holds in an engine without such a limit.
+        decodes_first: decodes get their tokens before prompts do.
         counts_loads: each KV transfer that begins takes a slot of ``max_running``.
-        skipped: decodes that are promised no time between tokens, and that the step leaves out.
+        skipped: decodes without a promised ITL that the step leaves out.
     """
 
     max_running: int
@@ -170,7 +169,7 @@ class StepLimits:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """KV memory that is kept free for what runs: fixed + each x running requests, tokens."""
+    """KV memory kept free for running requests: fixed + each x running requests, tokens."""
 
     fixed: float = 0.0
     each: float = 0.0
@@ -178,12 +177,12 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class ClassTarget:
-    """Seconds that a step with prompt tokens may take while a request of one class decodes in it.
+    """Seconds that a step with prompt tokens may take if it decodes a request of this class.
 
     Args:
-        target_full_s: while more requests wait than the law counted on.
-        inside_s: what its steps may be planned to take to be in time, by its percentile; 0: it is
-            promised no time between tokens.
+        target_full_s: applies if more requests wait than the law counted on.
+        inside_s: planned step time that is still in time at its percentile; 0: it is promised no
+            ITL.
     """
 
     target_s: float
@@ -193,7 +192,7 @@ class ClassTarget:
 
 @dataclass(frozen=True, slots=True)
 class ClassSlo:
-    """What the requests of one class are promised between tokens; infinite: nothing."""
+    """The promise to requests of one class between tokens; infinite: none."""
 
     itl_s: float
     percentile: float
@@ -204,8 +203,8 @@ class RecentSteps:
     """Means over the steps since the last report; all 0 if there was no such step.
 
     Args:
-        steps: steps counted that decoded at least one request.
-        itl_s: time between tokens, weighted by the decodes of each step (tau-bar).
+        steps: steps with at least one decode.
+        itl_s: ITL, weighted by the decodes of each step (tau-bar).
         decodes: decode batch size (b-bar).
         tokens: decode and prefill tokens of a step.
     """
@@ -220,8 +219,8 @@ class RecentSteps:
 class BoundSteps:
     """Steps by what kept requests waiting.
 
-    ``load``: nothing, none had to wait; ``bound``: a configured limit; ``pushed``: the cap that the
-    controller set.
+    ``load``: nothing, no request waited; ``bound``: a configured limit; ``pushed``: the
+    controller's cap.
     """
 
     memory: int = 0
@@ -233,11 +232,11 @@ class BoundSteps:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """Counts over the steps whose limits were computed and not applied.
+    """Counts over steps whose limits were computed and not applied.
 
     Args:
-        starts, starts_held: requests that started, and those of them above the cap.
-        prompt_tokens, tokens_moved: prompt tokens computed, and those of them beyond the chunk.
+        starts, starts_held: requests that started, and how many were above the cap.
+        prompt_tokens, tokens_moved: prompt tokens computed, and how many were beyond the chunk.
     """
 
     starts: int = 0
@@ -254,7 +253,7 @@ class PackedRows:
         first: number of the first row.
         columns: of ``table``.
         table: its numbers, row by row, float64 in the machine's order.
-        starts: numbers of rows and prompt tokens of the requests that started in them, in turns.
+        starts: row number and prompt tokens of each request that started, alternating.
     """
 
     first: int = 0
@@ -268,43 +267,43 @@ class ReplicaReport:
     """What one replica measured and holds.
 
     Args:
-        seq: counts the reports of one engine's life, from 1.
+        seq: number of the report in one engine's life, from 1.
         decoding, prefilling: N^d and N^p of the paper; waiting requests count as prefilling.
         arrivals, finished, preemptions: counted since the engine started.
         arrival_rate_per_s: of requests to be answered here, over the last seconds of the engine's
-            own clock.
+            clock.
         lengths: moments of the last finished requests' lengths, tokens.
         itl, ttft: histograms since the engine started, seconds.
-        overruled: steps in which the cap could not hold because more were still running.
-        own_errors: errors of our own that the engine outlived (decision 32).
+        overruled: steps in which more requests were still running than the cap.
+        own_errors: errors of Brimful that the engine survived (decision 32).
         lengths_seen: ends and exposures of output lengths, as of ``exposure``, float32.
-        rows: the steps since the last row that the controller has.
-        batch, queue: the running requests, and the first that wait, as of ``batch_table``, float32.
-        slos: of the classes in ``rows``, if these differ in their time between tokens.
-        memory: what the policy has to remember, as it came with the limits that hold.
-        generation: counts the engine's configurations: limits for another one are not applied.
-        model, late_anyway: as in the limits that hold; the model once it was seen in so many
-            steps (``MIN_STEPS``), and no guess.
-        bound_steps: what bound the steps since the engine started.
-        enforced: whether limits are applied to the engine; else they are only reported.
-        switches: all it knows of control being switched.
-        version: the code of who reports.
-        prompt_backlog_tokens: prompts not computed yet, of running and waiting requests, without
-            what the prefix cache holds of them.
-        kv_backlog_tokens: of KV memory that these prompts will take.
+        rows: steps since the last row that the controller has.
+        batch, queue: the running and the first waiting requests, as of ``batch_table``, float32.
+        slos: of the classes in ``rows``, if these differ in ITL.
+        memory: the policy's state, as it came with the present limits.
+        generation: counts the engine's configurations; limits for another one are not applied.
+        model, late_anyway: of the present limits; the model only after ``MIN_STEPS`` steps, as it
+            is a guess before.
+        bound_steps: since the engine started.
+        enforced: whether limits are applied; otherwise they are only reported.
+        switches: all known switches of control.
+        version: of the reporting code.
+        prompt_backlog_tokens: prompt tokens yet to be computed, of running and waiting requests,
+            without prefix hits.
+        kv_backlog_tokens: KV memory that these prompts will take.
         written_tokens: to KV memory since the engine started.
-        late_itl, late_ttft: how many of those in ``itl`` and ``ttft`` are late by the SLA.
-        prompts: moments of the last prompts that arrived, tokens; outputs are counted as 0.
-        itl_frac: the share of the SLA between tokens that steps are held to.
-        latest: moments of the few requests that ended last, tokens.
-        config_refused: why the last ``user_config`` is not what holds; None: it is.
-        busy_s: what all steps took since the engine started, seconds.
-        busy_frac: the share of the last seconds in which a step ran, 0 to 1.
+        late_itl, late_ttft: how many in ``itl`` and ``ttft`` are late by the SLA.
+        prompts: moments of the last prompts that arrived, tokens; outputs count as 0.
+        itl_frac: the target of steps as a share of the SLA.
+        latest: moments of the requests that ended last, tokens.
+        config_refused: why the last ``user_config`` was refused; None: it was not.
+        busy_s: duration of all steps since the engine started, seconds.
+        busy_frac: share of the last seconds in which a step ran, 0 to 1.
         advised: what control would have moved, if it was not enforced.
-        role: that it is in; "prefill" from when it no longer ``controller.roles.keeps_itl``. None:
-            it is not told of roles.
-        leaving: the replica is being removed: it ends what it has and is sent no more.
-        for_others: of ``arrivals``, prompts whose requests another engine of the group answers.
+        role: the present role; "prefill" once ``controller.roles.keeps_itl`` is false. None: no
+            roles.
+        leaving: the replica is being removed: it ends its requests and gets no more.
+        for_others: part of ``arrivals`` that another engine of the group answers.
         drafts: as in ``EngineState``.
     """
 
@@ -361,7 +360,7 @@ class ReplicaReport:
 
     @property
     def young(self) -> bool:
-        """Whether the engine made its first steps just now: what they tell is waited for."""
+        """Whether the engine has just made its first steps, so that the next report is urgent."""
         columns = self.rows.columns * 8
         made = self.rows.first + len(self.rows.table) // columns
         return len(self.rows.table) > 0 and made < YOUNG_STEPS
@@ -373,19 +372,19 @@ class ReplicaReport:
 
     @property
     def batch_table(self) -> Floats:
-        """The running requests in groups of alike ones: tokens held by one of them once its prompt
-        is computed, with a block for its last one; tokens generated; tokens it may still generate;
-        how many there are. Shape (groups, 4)."""
+        """The running requests in groups of similar ones: tokens that one holds once its prompt is
+        computed, one block included; tokens generated; tokens it may still generate; number of
+        requests. Shape (groups, 4)."""
         return _table(self.batch)
 
     @property
     def queue_table(self) -> Floats:
-        """The same of the first that wait, with the tokens of memory that each is to take."""
+        """As ``batch_table``, of the first waiting requests, with the memory each will take."""
         return _table(self.queue)
 
     @property
     def exposure(self) -> Exposure:
-        """How many answers ended in each bin of lengths, and how many got into it."""
+        """Number of answers that ended in each bin of lengths, and that reached it."""
         if not self.lengths_seen:
             return Exposure.nothing()
         ended, at_risk = np.frombuffer(self.lengths_seen, np.float32).astype(float).reshape(2, BINS)
@@ -399,7 +398,7 @@ class ReplicaReport:
 
 @dataclass(frozen=True, slots=True)
 class AutoscaledLoad:
-    """The load of an engine by requests of classes that count for autoscaling.
+    """The load of an engine by classes that count for autoscaling.
 
     Args:
         running, waiting, arrival_rate_per_s, prompts, lengths: as in ``ReplicaReport``.
@@ -417,9 +416,9 @@ class AutoscaledLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReport(ReplicaReport):
-    """What an engine tells its own replica: its report, and of the limits that hold these.
+    """An engine's report to its own replica: ``ReplicaReport`` and values of the present limits.
 
-    The controller, which they mostly come from, is sent the report alone.
+    The controller, from which these mostly come, gets only the ``ReplicaReport``.
 
     Args:
         autoscaled: None: all requests count for autoscaling.
@@ -435,29 +434,29 @@ class EngineReport(ReplicaReport):
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What the controller hands back: a lease on these limits.
+    """The controller's answer: a lease on these limits.
 
     Args:
-        lease_s: how long they hold on the replica's own clock after they arrived.
-        token_budget: None if the policy leaves it at the engine's start value.
-        enforce: whether they are to be applied, by the configuration; ``switches`` may say no.
+        lease_s: how long they hold after arrival, by the replica's clock.
+        token_budget: None if the policy leaves it as configured.
+        enforce: whether the configuration has them applied; ``switches`` may say no.
         capacity_per_s: requests/s one replica carries inside the SLA; None if unknown.
-        capacity_error_frac: how far off it may be (standard error), share of it.
+        capacity_error_frac: its standard error, as a share.
         sla_out_of_reach: no batch keeps the SLA; one decode alone takes longer, or nearly.
-        target_s, target_full_s: seconds that a step with prompt tokens may take; the second while
-            more requests wait than ``counted_waiting``. None: as long as it takes.
-        by_class: the same by class, if classes differ.
-        model: the replica's step-time model if the policy sizes steps by it, else the group's.
-        usual_speed: steps that take up to so many times as long as by the model are noise.
-        reserve: KV memory that is kept free for what runs; None: no request waits for memory.
-        memory: what the policy has to remember; the engine keeps it and sends it back.
+        target_s, target_full_s: seconds that a step with prompt tokens may take; the second applies
+            if more requests wait than ``counted_waiting``. None: no bound.
+        by_class: targets of each class, if classes differ.
+        model: the replica's step-time model if the policy sizes steps by it, otherwise the group's.
+        usual_speed: steps of up to this multiple of the model are noise.
+        reserve: KV memory kept free for running requests; None: no request waits for memory.
+        memory: the policy's state; the engine keeps it and sends it back.
         generation: of the report that they answer.
         wanted_row: the first row of a step that the next report is to bring.
-        period_s: until the controller is to be asked again.
-        late_anyway: the share of tokens that no chunk makes late; None: nothing tells.
-        replicas: how many replicas of the group report to the controller.
-        switches: all that the controller knows of control being switched.
-        role: to be taken, or to be kept; None: roles are not configured.
+        period_s: time until the next sync.
+        late_anyway: the share of tokens that no chunk makes late; None: unknown.
+        replicas: number of replicas of the group that report to the controller.
+        switches: all known switches of control.
+        role: the role to have; None: roles are not configured.
     """
 
     lease_s: float
@@ -494,7 +493,7 @@ R = TypeVar("R")
 
 def to_wire(record: Any) -> dict[str, Any]:
     """A record as a dict of primitives (msgpack, JSON)."""
-    # As dataclasses.asdict, without its deep copies: a report is made in the engine's core loop.
+    # Like dataclasses.asdict without deep copies: reports are made in the engine's core loop.
     return {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
 
 
@@ -506,13 +505,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@functools.cache  # slow, and the same for every report
+@functools.cache  # slow, and its result does not change
 def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
 def from_wire(kind: type[R], data: dict[str, Any]) -> R:
-    """The record ``to_wire`` made ``data`` from; keys this version does not know are left out."""
+    """The record from ``to_wire``; keys that this version does not know are left out."""
     hints = _hints(kind)  # type: ignore[arg-type]
     known = {f.name: data[f.name] for f in fields(kind) if f.name in data}  # type: ignore[arg-type]
     return kind(**{name: _revive(hints[name], value) for name, value in known.items()})

@@ -1,4 +1,4 @@
-"""Whether a replica's report can be true."""
+"""Whether a replica's report is possible."""
 
 import math
 from typing import Any
@@ -11,13 +11,13 @@ from controller.records import ReplicaReport, to_wire
 
 
 def check_report(report: ReplicaReport) -> None:
-    """Refuse a report that cannot be true.
+    """Refuse an impossible report.
 
     Raises:
         ReportError: naming the first number that is negative, NaN or infinite.
     """
     wire = to_wire(report)
-    del wire["memory"], wire["slos"]  # the policy's own, and infinite if none is promised
+    del wire["memory"], wire["slos"]  # the policy's own; infinite without a promise
     _check_numbers(wire, "report")
     tables = ("batch", report.batch_table), ("queue", report.queue_table), ("rows", _rows(report))
     for name, table in tables:
@@ -31,7 +31,7 @@ def _rows(report: ReplicaReport) -> Floats:
 
 
 def _all_fine(values: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether all are finite numbers from 0; a loop over hundreds of bins would take longer."""
+    """Whether all are finite numbers from 0; faster than a loop over hundreds of bins."""
     try:
         return not values or (math.isfinite(sum(values)) and min(values) >= 0)
     except TypeError:  # not numbers, or not only

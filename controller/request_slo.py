@@ -1,4 +1,4 @@
-"""What one request is promised by its class, and how the engine hears of it."""
+"""The SLO of one request, and how the engine gets it."""
 
 import math
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from typing import Any
 from controller.classes import ServiceClass, ServiceClasses
 from controller.config import Sla
 
-# In vLLM's ``SamplingParams.extra_args``, which go to the engine with the request. If classes
-# are configured the replica's own gate writes it, over whatever a client may have put there.
+# In vLLM's ``SamplingParams.extra_args``, which go to the engine with the request. If classes are
+# configured, the replica's admission overwrites it: a client may have set it.
 KEY = "brimful"
 
 
@@ -18,10 +18,10 @@ class RequestSlo:
     """The SLO of one request.
 
     Args:
-        itl_s: time between tokens, seconds; infinite: none is agreed.
-        percentile: of its gaps between tokens, this many % are to be within it.
-        ttft_s: time to first token, seconds; infinite: none is agreed.
-        autoscale: whether it counts for autoscaling; no part of the SLO, it goes with it.
+        itl_s: ITL, seconds; infinite: none is promised.
+        percentile: percentage of its gaps between tokens that is to be within ``itl_s``.
+        ttft_s: TTFT, seconds; infinite: none is promised.
+        autoscale: whether it counts for autoscaling; not part of the SLO, but sent with it.
     """
 
     itl_s: float = math.inf
@@ -31,11 +31,11 @@ class RequestSlo:
 
     @property
     def bounded(self) -> bool:
-        """Whether a time between tokens is agreed."""
+        """Whether an ITL is promised."""
         return self.itl_s < math.inf
 
     def to_wire(self) -> dict[str, Any]:
-        """As plain data, of which ``slo_of`` makes the same."""
+        """Plain data, which ``slo_of`` reads."""
         return {
             "itl_s": self.itl_s if self.bounded else None,
             "percentile": self.percentile,
@@ -45,7 +45,7 @@ class RequestSlo:
 
 
 def slo_of(wire: Mapping[str, Any]) -> RequestSlo:
-    """What ``RequestSlo.to_wire`` made this of."""
+    """The SLO from ``RequestSlo.to_wire``."""
     itl_s, ttft_s = wire["itl_s"], wire["ttft_s"]
     return RequestSlo(
         math.inf if itl_s is None else itl_s,
@@ -56,7 +56,7 @@ def slo_of(wire: Mapping[str, Any]) -> RequestSlo:
 
 
 def of_class(one: ServiceClass) -> RequestSlo:
-    """What a class is promised."""
+    """The SLO of a class."""
     return RequestSlo(
         math.inf if one.itl_ms is None else one.itl_ms / 1000,
         one.percentile,
@@ -66,7 +66,7 @@ def of_class(one: ServiceClass) -> RequestSlo:
 
 
 def of_sla(sla: Sla) -> RequestSlo:
-    """What a request is promised whose class is not known."""
+    """The SLO of a request whose class is unknown."""
     return RequestSlo(
         math.inf if sla.itl_s is None else sla.itl_s,
         sla.percentile,
@@ -75,5 +75,5 @@ def of_sla(sla: Sla) -> RequestSlo:
 
 
 def differ(classes: ServiceClasses | None) -> bool:
-    """Whether the classes have different times between tokens: then each step has its own."""
+    """Whether the classes have different ITLs: then each step has its own."""
     return classes is not None and len({one.itl_ms for one in classes.by_name.values()}) > 1

@@ -1,8 +1,8 @@
 """How many engines of a fleet compute prompts for the others. Pure; time comes in.
 
-An engine in the role ``prefill`` computes prompts under its whole token budget M, without an ITL,
-and hands their KV over; one in the role ``mixed`` decodes under the ITL target D, with a chunk of
-prompts beside. A request goes through a prefill engine, or is sent to a mixed engine as it is.
+An engine in the role ``prefill`` computes prompts with its whole token budget M, without an ITL,
+and hands their KV over. One in the role ``mixed`` decodes under the ITL target D, with a chunk of
+prompts. A request goes through a prefill engine, or direct to a mixed engine.
 With c0..c4, m the step-time model, i and o the mean lengths, h the mean KV of a decode:
 
     prefill engine   R = M / (c0 + m + c M) tokens/s,  c = c3 + c4 i / 2
@@ -15,19 +15,19 @@ x requests/s through n prefill engines and y/s direct are carried by N - n mixed
     x d + y (p + d) <= (N - n) (D - c0 - m) / D              steps take D at most
     x (g + d) + y (g + p + d) <= N - n,  g = o (c0 + m) / B  the batch is B at most
 
-with b bytes of KV a token and W bytes/s of a card. A prompt costs less in the pool, where c0 is
-shared by M tokens, so x is as large as may be, and y takes what is left of the mixed engines.
+with b bytes of KV a token and W bytes/s of a card. A prompt costs less in the pool, whose steps
+share c0 among M tokens. So x is as large as possible, and y takes the rest of the mixed engines.
 
-With a time to first token T, x is also held to where prompts through the pool are in time:
+With a TTFT T, x is also bounded so that prompts through the pool are in time:
 
     s = 1 / R + b / W                     seconds of a prompt token on its way, pool then card
     E[l] s + handover + Wp + Wc + Wd + z sqrt(Var[l] s^2 + Var[Wp] + Var[Wc] + Var[Wd]) <= T
 
-The waits at n prefill engines, at min(n, N - n) cards and for one of the places of decodes in the
-steps of N - n mixed engines, (D - c0 - m) / (c1 + c2 h) in each, B at most, taken for o steps of D,
-are those of M/G/k queues (Sakasegawa, 1977): none with probability 1 - pi, else exponential. z is
+The waits are those of M/G/k queues (Sakasegawa, 1977): 0 with probability 1 - pi, else exponential.
+They are at n prefill engines, at min(n, N - n) cards, and for one of the decode slots in the steps
+of N - n mixed engines, (D - c0 - m) / (c1 + c2 h) in each, B at most, held for o steps of D. z is
 the quantile of an exponential, in standard deviations beyond its mean: 3.6 at 99%; lognormal
-prompts of the same spread have 3.9.
+prompts of equal spread have 3.9.
 """
 
 import functools
@@ -40,26 +40,26 @@ from controller.config import BatchingConfig, Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 
-# Another number of prefill engines has to carry this share more: figures of lengths and steps are
-# good to a few percent, and each change costs the time in which batches empty and fill.
+# Another number of prefill engines must carry this share more: lengths and steps are known to a few
+# percent, and while roles change, batches empty and fill.
 WORTH = 0.05
-# Dwell: half a minute, in which a batch of short answers has emptied, and lengths are known anew.
+# Dwell: in half a minute a batch of short answers has emptied, and lengths are known again.
 DWELL_S = 30.0
-# What a request waits between its halves, in steps of D: half of one until its load begins, one to
-# compute its first token.
+# Wait of a request between prefill and decode, in steps of D: half of one until its load begins,
+# one to compute its first token.
 HANDOVER_STEPS = 1.5
-HALVINGS = 12  # of the load of a pool: its rate to 1/4096
-LEAST_ENDED = 100  # requests: their mean is known to 10% if lengths spread as far as they are
+HALVINGS = 12  # bisection of the load of a pool: to 1/4096 of its rate
+LEAST_ENDED = 100  # requests: the mean is known to 10% if the deviation equals it
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How KV gets from one engine to another.
+    """A KV transfer from one engine to another.
 
     Args:
-        kv_bytes: of one token.
+        kv_bytes: KV of one token.
         bytes_per_s: of an engine's network card, in each direction.
-        latency_s: of one transfer, whatever its size.
+        latency_s: of one transfer of any size.
     """
 
     kv_bytes: float
@@ -67,27 +67,27 @@ class Transfer:
     latency_s: float = 0.0
 
     def wire_s(self, tokens: float) -> float:
-        """What so many tokens take on a card, seconds."""
+        """Seconds that ``tokens`` take on a card."""
         return tokens * self.kv_bytes / self.bytes_per_s
 
     def time_s(self, tokens: float) -> float:
-        """What a transfer takes that nothing stands before, seconds."""
+        """Seconds of a transfer without a queue."""
         return self.latency_s + self.wire_s(tokens)
 
     def handover_s(self, itl_s: float) -> float:
-        """What a request waits on its way apart from computing, queues and the card, seconds."""
+        """Seconds of the handover without computing, queues and the card."""
         return self.latency_s + HANDOVER_STEPS * itl_s
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Engines that are alike.
+    """Identical engines.
 
     Args:
         engines: N, at least 1.
         most_running: requests of a batch, at most.
         budget: M, tokens of a step.
-        kv_tokens: of KV memory; 0: the model keeps none.
+        kv_tokens: of KV memory; 0: the model has none.
     """
 
     engines: int
@@ -98,7 +98,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What a fleet carries with so many prefill engines.
+    """What a fleet carries with this number of prefill engines.
 
     Args:
         prefill: engines in that role.
@@ -116,7 +116,7 @@ class Split:
 
 
 def prefill_tokens_per_s(model: StepModel, budget: int, mean_prompt: float) -> float:
-    """R of one prefill engine; infinite if the model charges nothing for a step."""
+    """R of one prefill engine; infinite if a step costs nothing in the model."""
     step_s = model.c0 + model.mixed_s + _per_token_s(model, mean_prompt) * budget
     return budget / step_s if step_s > 0 else float("inf")
 
@@ -135,12 +135,12 @@ def split_of(
     *,
     direct: bool = True,
 ) -> Split:
-    """What the fleet carries with so many prefill engines, from 0 to N - 1.
+    """What the fleet carries with ``prefill`` prefill engines, from 0 to N - 1.
 
     Args:
         lengths: of at least one request, with output.
-        sla: with an ITL.
-        direct: requests may be sent to mixed engines as they are; else all go through.
+        sla: it must have an ITL.
+        direct: whether requests may go direct to mixed engines; otherwise all go through.
     """
     itl_s, mixed = sla.itl_s, fleet.engines - prefill
     assert itl_s is not None
@@ -161,7 +161,7 @@ def split_of(
         places = most
         if decode_s > 0:
             places = min(most, (step_s - fixed_s) * mean_out / decode_s)
-        # With prompts steps are as long as the ITL lets them; those of decodes alone end sooner.
+        # With prompts, steps are as long as the ITL allows; those of decodes alone are shorter.
         alone_s = fixed_s + (model.c1 + model.c2 * lengths.mean_held) * places
         token_s = step_s if direct else min(step_s, alone_s)
         way = _Way(
@@ -185,13 +185,13 @@ def split_of(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Prefill engines, cards and places of decodes, as queues in series.
+    """Prefill engines, cards and decode slots, as queues in series.
 
     Args:
-        compute_s, wire_s: of a prompt token at one of them.
-        engines, cards: how many of each work side by side.
-        step_s: of a token of the answer.
-        places: of decodes.
+        compute_s, wire_s: seconds per prompt token, at one engine and on one card.
+        engines, cards: numbers in parallel.
+        step_s: seconds per token of the answer.
+        places: decode slots.
     """
 
     compute_s: float
@@ -202,9 +202,9 @@ class _Way:
     places: int
 
     def in_time_per_s(self, lengths: LengthMoments, sla: Sla, handover_s: float) -> float:
-        """Requests/s for whom the percentile of the time to first token is within the SLA.
+        """Requests/s for which the percentile of the TTFT is within the SLA.
 
-        Without a ``ttft_ms`` as many as all queues carry.
+        Without ``ttft_ms``, the least capacity of the queues.
         """
         most = min(1 / max(each_s / k, 1e-12) for each_s, _, k in self._queues(lengths))
         if sla.ttft_ms is None:
@@ -252,7 +252,7 @@ def splits(
     *,
     direct: bool = True,
 ) -> tuple[Split, ...]:
-    """What it carries with 0 to N - 1 prefill engines."""
+    """What the fleet carries with 0 to N - 1 prefill engines."""
     return tuple(
         split_of(model, lengths, fleet, transfer, sla, n, direct=direct)
         for n in range(fleet.engines)
@@ -260,7 +260,7 @@ def splits(
 
 
 def best_of(found: Sequence[Split]) -> Split:
-    """The one that carries most; of those that are as good to ``WORTH``, the fewest prefill."""
+    """The split that carries most; the fewest prefill engines within ``WORTH`` of it."""
     most = max(one.per_s for one in found)
     return next(one for one in found if one.per_s >= most / (1 + WORTH))
 
@@ -269,7 +269,7 @@ class RoleChooser:
     """The number of prefill engines over time, with hysteresis and a least dwell.
 
     Attributes:
-        prefill: how many are wanted now.
+        prefill: number that is wanted now.
     """
 
     def __init__(self, dwell_s: float = DWELL_S) -> None:
@@ -279,9 +279,9 @@ class RoleChooser:
         self.prefill = 0
 
     def see(self, found: Sequence[Split], now_s: float) -> int:
-        """The number that is wanted, by what each would carry (from 0 on).
+        """The wanted number, given what each number would carry (from 0 on).
 
-        What was chosen for another number of engines need not last out the dwell.
+        If the number of engines changes, the dwell is cut short.
         """
         same, self._engines = len(found) == self._engines, len(found)
         if same and now_s < self._changed_s + self._dwell_s:
@@ -292,24 +292,24 @@ class RoleChooser:
         return self.prefill
 
 
-@functools.lru_cache(maxsize=64)  # asked for with every report of such an engine
+@functools.lru_cache(maxsize=64)  # called with every report of such an engine
 def as_prefill(batching: BatchingConfig) -> BatchingConfig:
-    """The same batching for an engine that computes prompts alone: no time between tokens."""
+    """The block of a prefill engine: without an ITL."""
     sla = batching.sla.model_copy(update={"itl_ms": None})
     return batching.model_copy(update={"sla": sla})
 
 
 def keeps_itl(running: int, waiting: int, *, decodes: bool, without: bool) -> bool:
-    """Whether an engine that is to compute prompts for others still keeps its ITL.
+    """Whether an engine that is to become a prefill engine still keeps its ITL.
 
-    It keeps it while it decodes. Once as many requests wait as run, it gives the ITL up until none
-    waits: under the ITL it computes half as many prompts, and waiting requests would be late for
-    as long as the last answer takes. That also ends late prompts of its own, whose turn is rare.
+    It does while it decodes. Once as many requests wait as run, it gives the ITL up until none
+    waits: with the ITL it computes half as many prompts, and waiting requests would be late until
+    the last answer ends. That also ends its own late prompts, which are rarely served.
 
     Args:
         running: requests of either kind.
-        waiting: those for others, and its own of before it was to compute prompts.
-        decodes: some are answered here.
-        without: it has given its ITL up.
+        waiting: those for others, and its own from before the change.
+        decodes: whether it still answers some.
+        without: whether it has given up its ITL.
     """
     return decodes and waiting < (1 if without else max(running, 1))

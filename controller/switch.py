@@ -1,8 +1,8 @@
-"""Control that is switched off and on while replicas run: which switches hold, and which is newest.
+"""Switching control off and on while replicas run: which switches hold, and which is newest.
 
-The controller and every replica keep the same small table and send all of it with each exchange;
-merging two tables keeps the newest of each scope. So the order in which tables meet does
-not matter, and a controller or replica that starts anew has the newest after one exchange.
+The controller and every replica have copies of a small table and send all of it with each sync.
+Merging two tables keeps the newest switch of each scope. So the order of merges does not matter,
+and a new controller or replica has the newest after one sync.
 """
 
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ class Switch:
     """Control was switched off or on.
 
     Args:
-        epoch_ms: says which of two is newer: the Unix time of the switch by the controller's clock,
-            ms, or one more than the newest that the controller knew, if its clock is behind.
-        enforce: False: limits are computed and reported, and vLLM runs at its own; True: as the
-            configuration says (``batching.enforce``).
-        group: the group that it is for; None: all of them, those that come later too.
+        epoch_ms: tells which of two is newer: the Unix time by the controller's clock, ms, or one
+            more than the newest known switch if the clock is behind.
+        enforce: False: limits are computed and reported, and not applied; True: as configured
+            (``batching.enforce``).
+        group: the switched group; None: all groups, later ones included.
     """
 
     epoch_ms: int
@@ -27,16 +27,16 @@ class Switch:
 
 
 Switches = tuple[Switch, ...]
-"""One for each scope, the oldest first; none for a group that is older than the one for all."""
+"""One per scope, oldest first; no group's switch is older than the one for all."""
 
-MOST_GROUPS = 64  # whose switches are known: a group is named anew with each changed entry
+MOST_GROUPS = 64  # that are remembered: a group is renamed with each change of its entry
 
 
 def merged(*tables: Iterable[Switch]) -> Switches:
     """The newest switch of each scope. The order of the tables does not matter.
 
-    The groups that were switched last stay, even if they are gone: a group's name changes with
-    its entry, and an earlier name may come back.
+    The groups that were switched last are kept, even if they are gone: a group's name changes with
+    its entry, and an earlier name may return.
     """
     newest_of: dict[str | None, Switch] = {}
     for switch in (switch for table in tables for switch in table):
@@ -59,7 +59,7 @@ def newest(switches: Iterable[Switch], group: str) -> Switch | None:
 
 
 def is_on(switches: Iterable[Switch], group: str) -> bool:
-    """Whether the group is controlled as it is configured."""
+    """Whether control of the group is as configured."""
     switch = newest(switches, group)
     return switch is None or switch.enforce
 
@@ -67,11 +67,11 @@ def is_on(switches: Iterable[Switch], group: str) -> bool:
 def next_switch(
     switches: Iterable[Switch], *, enforce: bool, group: str | None, unix_s: float
 ) -> Switch:
-    """A switch that is newer than all of ``switches``, whatever the clock says."""
+    """A switch that is newer than all of ``switches``, even if the clock is behind."""
     known_ms = max((switch.epoch_ms for switch in switches), default=0)
     return Switch(max(known_ms + 1, int(unix_s * 1000)), enforce, group)
 
 
 def _rank(switch: Switch) -> tuple[int, bool]:
-    # Of two at the same moment (two controllers), off: it is the one that does no harm.
+    # Of two at one time (two controllers), off wins: it does no harm.
     return switch.epoch_ms, not switch.enforce

@@ -1,4 +1,4 @@
-"""Turn pydantic's findings into one line per problem: key, value, what is allowed."""
+"""Turns pydantic's errors into one line per problem: key, value, what is allowed."""
 
 import difflib
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from controller.errors import ConfigError
 
 M = TypeVar("M", bound=BaseModel)
 
-MOST_NAMES = 40  # what still reads as a list (vLLM has some 250 engine arguments)
-MOST_SHOWN = 120  # characters of a value that a line repeats
+MOST_NAMES = 40  # longer lists are not readable (vLLM has some 250 engine arguments)
+MOST_SHOWN = 120  # characters of a value in a message
 
 
 def parse(model: type[M], data: Any, where: str) -> M:
-    """Validate ``data`` as ``model``; every problem is named at its place under ``where``.
+    """Validate ``data`` as ``model``; every problem names its place under ``where``.
 
     Raises:
         ConfigError: with all problems of ``data`` together.
@@ -28,7 +28,7 @@ def parse(model: type[M], data: Any, where: str) -> M:
 
 
 def problems(error: ValidationError, model: type[BaseModel], where: str) -> list[str]:
-    """One line per finding of ``error``, in the form ``place: value ...: what is allowed``."""
+    """One line per error, in the form ``place: value ...: what is allowed``."""
     lines = []
     for found in error.errors():
         path = found["loc"]
@@ -49,7 +49,7 @@ def unknown_key(place: str, key: str, allowed: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a line repeats it: as Python writes it, cut if it is long."""
+    """A value in a message: as Python writes it, shortened."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # nested too deeply; a number of too many digits
@@ -83,7 +83,7 @@ def keys_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
     current: type | None = model
     in_collection = False
     for part in path[:-1]:
-        if in_collection:  # this part is a name or an index in it
+        if in_collection:  # this part is a name or an index in the collection
             in_collection = False
             continue
         annotation = _annotations(current).get(str(part))
@@ -93,7 +93,7 @@ def keys_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
 
 
 def _annotations(model: type | None) -> dict[str, Any]:
-    """A model's or a dataclass's fields."""
+    """The fields of a model or dataclass."""
     if model is None:
         return {}
     if issubclass(model, BaseModel):

@@ -1,6 +1,6 @@
-"""Which controller serves a replica: that of its release and of its form of the wire.
+"""Which controller serves a replica: the one of its release and wire format.
 
-Another release may decide differently, so it starts a controller of its own.
+Another release may decide differently, so it has its own controller.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from typing import Any
 from controller.errors import ReportError
 
 RELEASE = "0.2.0"  # as in pyproject.toml; a source tree shipped by Ray has no package metadata
-# One more with each change of what a report, its batching block or limits look like on the wire, or
-# of what a policy remembers.
+# Incremented with each change of reports, batching blocks or limits on the wire, or of a policy's
+# state.
 WIRE = 2
 VERSION = f"{RELEASE}+{WIRE}"
 

@@ -1,4 +1,4 @@
-"""YAML that people write: whatever is wrong with it is a ``yaml.YAMLError``, in one line."""
+"""YAML that people write: any problem is a ``yaml.YAMLError``, in one line."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from controller.validation import shown
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's, whose own one raises whatever Python does for a value that is none of its type.
+    """PyYAML's loader, whose own one raises other errors for values that do not parse.
 
-    A month 13 in what looks like a date is such a value, or a number of 5,000 digits.
+    A month 13 in a date is such a value, or a number of 5,000 digits.
     """
 
-    # A date is a date whatever else is imported: lm-format-enforcer, a backend of vLLM's for
-    # structured outputs, makes it a text for all of PyYAML's loaders.
+    # A date stays a date: lm-format-enforcer, a backend of vLLM's structured outputs, makes it a
+    # text for all of PyYAML's loaders.
     yaml_constructors = yaml.SafeLoader.yaml_constructors | {
         "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_timestamp
     }
@@ -30,7 +30,7 @@ class Loader(yaml.SafeLoader):
 
 
 def problem_of(error: yaml.YAMLError) -> str:
-    """What is wrong, in one line, with its place if that is known."""
+    """The problem in one line, with its place if known."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return f"not valid YAML: {' '.join(str(error).split())}"
     mark = error.problem_mark or error.context_mark

@@ -1,8 +1,8 @@
 """The central Ray actor: named, detached, restarted without limit, with soft state only.
 
-It outlives every application, so a redeployment may bring replicas of another release. The actor's
-name holds the version: replicas of each version have a controller of their own, which serves them
-as long as they are there. A controller without reports ends itself.
+It outlives every application, so a new deployment may bring replicas of another release. The
+actor's name contains the version: replicas of each version have their own controller, which serves
+them while they exist. A controller without reports ends itself.
 """
 
 import contextlib
@@ -32,22 +32,22 @@ from controller.version import VERSION, check_version
 PREFIX = "brimful-controller-"
 NAME = PREFIX + VERSION
 NAMESPACE = "brimful"
-KEPT = "brimful-switches"  # the key in the cluster's store
-OTHERS_S = 5.0  # timeout of an answer; a controller starts in less
+KEPT = "brimful-switches"  # key in the cluster's store
+OTHERS_S = 5.0  # timeout of an answer; a controller starts faster
 COUNT_S = 5.0  # between two counts of the replicas
-# As Ray Serve's controller: a worker with an actor is not given back. (By a soft affinity to the
-# head an actor without resources is put on the node of the replica that asks.)
+# As for Ray Serve's controller: nodes with an actor are not given back. (With a soft affinity to
+# the head, an actor without resources is put on the node of the replica that asks.)
 ON_HEAD = {"node:__internal_head__": 0.001}
-UNUSED_S = 600.0  # ten longest leases; a replica that comes later starts a new one
+UNUSED_S = 600.0  # ten times the longest lease; a later replica starts a new controller
 
 logger = logging.getLogger(__name__)
 
 
 class BatchController:
-    """A ``ControlLoop`` behind a name. Dicts of primitives go both ways.
+    """A ``ControlLoop`` behind an actor's name. Arguments and results are dicts of primitives.
 
     Args:
-        ends_after_s: without a report for so long, the actor that this is in ends itself; None: no.
+        ends_after_s: the actor ends itself after this time without a report; None: never.
     """
 
     def __init__(self, ends_after_s: float | None = None) -> None:
@@ -65,12 +65,12 @@ class BatchController:
         self._reported_s = self._started_s = time.monotonic()
         if ends_after_s is not None:
             threading.Thread(target=self._end_unused, args=(ends_after_s,), daemon=True).start()
-        if ray.is_initialized():  # neither a redeployment nor a pause switches control on again
+        if ray.is_initialized():  # a new deployment or a pause must not switch control on again
             self._loop.learn_switches(merged(kept_switches(), _switches_of_others()))
         logger.info("Batch controller %s started.", VERSION)
 
     def exchange(self, report: dict[str, Any], batching: dict[str, Any]) -> dict[str, Any]:
-        """A ``ReplicaReport`` and its group's batching block for ``BatchLimits``.
+        """Take a ``ReplicaReport`` and its group's batching block; returns ``BatchLimits``.
 
         Raises:
             ReportError: the replica has another version; see also ``ControlLoop.exchange``.
@@ -92,8 +92,8 @@ class BatchController:
         return to_wire(answer)
 
     def snapshot(self) -> dict[str, Any]:
-        """``ControlLoop.snapshot``, with ``version``, since when this life lasts (Unix time), and
-        the replicas whose reports were ``refused`` (``Refusals.snapshot``)."""
+        """``ControlLoop.snapshot``, with ``version``, start of this process (Unix time), and the
+        replicas whose reports were ``refused`` (``Refusals.snapshot``)."""
         now_s = time.monotonic()
         return {
             "version": VERSION,
@@ -104,18 +104,19 @@ class BatchController:
         }
 
     def engine_died(self, told: dict[str, Any]) -> None:
-        """An engine died, and so much has become of its requests (``EngineDeaths.told``)."""
+        """Count a dead engine and the outcomes of its requests (``EngineDeaths.told``)."""
         self._deaths.told(told, time.monotonic())
 
     def packed_snapshot(self) -> dict[str, Any]:
-        """``snapshot`` as plain tuples, for who looks all the time (``packed_snapshot.opened``)."""
+        """``snapshot`` as plain tuples, for frequent readers (``packed_snapshot.opened``)."""
         return packed_snapshot_of(self.snapshot())
 
     def switch(self, enforce: bool, group: str | None) -> dict[str, Any]:
-        """Switch control off or on, for one group or all (None); replicas get it as they report.
+        """Switch control off or on, for one group or all (None); replicas hear of it when they
+        report.
 
         Returns:
-            The ``Switch`` that was made of it, wire form.
+            The new ``Switch``, wire form.
         """
         made = self._loop.switch(enforce=enforce, group=group, unix_s=time.time())
         if ray.is_initialized():
@@ -128,16 +129,16 @@ class BatchController:
         return to_wire(made)
 
     def switches(self) -> dict[str, Any]:
-        """How control is switched, and what each replica has taken over of it.
+        """How control is switched, and which switch each replica applies.
 
         Primitives alone, for code of any version.
 
         Returns:
-            ``up_s`` since this life began; ``switches``, the oldest first, in wire form; and
+            ``up_s``, the age of this process; ``switches``, oldest first, in wire form;
             ``replicas``, each with ``group``, ``replica``, ``age_s`` since its last report,
-            ``epoch_ms`` of the switch that it goes by (0: none), ``enforced`` (whether its limits
-            are applied) and ``configured`` (whether they are while control is on); and those whose
-            last report was ``refused`` (``Refusals.snapshot``), to whom nothing is handed back.
+            ``epoch_ms`` of its switch (0: none), ``enforced`` (whether its limits are applied) and
+            ``configured`` (whether they are while control is on); and ``refused``: replicas whose
+            last report was refused (``Refusals.snapshot``), which get no answer.
         """
         now_s = time.monotonic()
         known = self._loop.snapshot(now_s)
@@ -165,7 +166,7 @@ class BatchController:
             self._said_slower = slower
 
     def _config(self, batching: dict[str, Any]) -> BatchingConfig:
-        # Parsing takes longer than the rest of an exchange.
+        # Parsing takes longer than the rest of a sync.
         text = repr(batching)
         if text not in self._configs:
             parsed, used = parse_batching(batching), self._loop.configs()
@@ -180,13 +181,13 @@ class BatchController:
         while True:
             try:
                 ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
-            except Exception:  # the cluster's store is away for a moment
+            except Exception:  # the cluster's store is unavailable for a moment
                 logger.exception("The batch controller could not end, and tries again.")
             time.sleep(after_s)
 
 
 class _Metrics:
-    """What of the controller goes to Prometheus."""
+    """The controller's metrics for Prometheus."""
 
     def __init__(self) -> None:
         self.refused = Counter(*metrics.REFUSED_REPORTS.args)
@@ -196,12 +197,12 @@ class _Metrics:
         self._groups: set[str] = set()
 
     def exchanged(self, loop: ControlLoop, now_s: float) -> None:
-        """A report was answered; now and then the replicas are counted."""
+        """Count an answered report; replicas are counted every few seconds."""
         self._exchanges.inc()
         if now_s < self._counted_s + COUNT_S:
             return
         sizes, self._counted_s = loop.sizes(), now_s
-        for group in self._groups | sizes.keys():  # one that is gone has 0, told once
+        for group in self._groups | sizes.keys():  # a group that is gone is set to 0 once
             self._replicas.set(sizes.get(group, 0), {"group": group})
         self._groups = set(sizes)
 
@@ -220,32 +221,32 @@ def _taken_over(group: str, replica_id: str, replica: dict[str, Any]) -> dict[st
 
 
 def _switches_of_others() -> Switches:
-    """What the controllers of other versions know, of those that answer."""
+    """Switches of the controllers of other versions, as far as they answer."""
 
     def asking(handle: ActorHandle) -> Callable[[], Any]:
         return lambda: ray.get(handle.switches.remote(), timeout=OTHERS_S)
 
     try:
         others = running_controllers()
-    except Exception:  # the cluster's store is away for a moment
+    except Exception:  # the cluster's store is unavailable for a moment
         logger.exception("The other batch controllers could not be asked for their switches.")
         return ()
     return known_switches({v: asking(handle) for v, handle in others.items() if v != VERSION})
 
 
 def kept_switches() -> Switches:
-    """The switches in the cluster's store, which outlasts each controller."""
+    """The switches in the cluster's store, which outlives every controller."""
     try:
         kept = _internal_kv_get(KEPT, namespace=NAMESPACE)
         return tuple(from_wire(Switch, one) for one in json.loads(kept)) if kept else ()
-    except Exception:  # of other code, or the store is away: what replicas know comes all the same
+    except Exception:  # other code, or no store: replicas bring theirs
         logger.exception("The switches that were kept could not be read.")
         return ()
 
 
 def keep_switches(switches: Switches) -> None:
-    """Have them in the cluster's store as long as there is the cluster."""
-    together = merged(kept_switches(), switches)  # a controller of other code may keep some, too
+    """Write them to the cluster's store, which exists as long as the cluster."""
+    together = merged(kept_switches(), switches)  # a controller of other code may write, too
     try:
         _internal_kv_put(KEPT, json.dumps([to_wire(s) for s in together]), namespace=NAMESPACE)
     except Exception:
@@ -253,12 +254,12 @@ def keep_switches(switches: Switches) -> None:
 
 
 def known_switches(others: Mapping[str, Callable[[], Any]]) -> Switches:
-    """The switches that controllers know, by what asks each for its ``switches``."""
+    """The switches that controllers know, by the calls that ask for them."""
     found: list[Switch] = []
     for version, ask in others.items():
         try:
             found += [from_wire(Switch, one) for one in ask()["switches"]]
-        except Exception:  # of other code: whatever it does must not keep this one from starting
+        except Exception:  # other code, which must not keep this one from starting
             logger.exception("Batch controller %s did not say how control is switched.", version)
     return tuple(found)
 
@@ -266,8 +267,8 @@ def known_switches(others: Mapping[str, Callable[[], Any]]) -> Switches:
 def get_controller(ends_after_s: float = UNUSED_S) -> ActorHandle:
     """The cluster's batch controller of this version; the first call starts it.
 
-    It takes no CPU from the replicas, outlives every application (detached), and Ray starts it
-    again wherever it dies.
+    It takes no CPU from replicas, outlives every application (detached), and Ray restarts it if it
+    dies.
     """
     remote = ray.remote(BatchController)
     return remote.options(
@@ -278,17 +279,17 @@ def get_controller(ends_after_s: float = UNUSED_S) -> ActorHandle:
         max_restarts=-1,
         num_cpus=0,
         resources=ON_HEAD,
-        # Said explicitly: without a strategy it would join the placement group of the replica that
-        # asked first, and could not start again once that replica is gone.
+        # Explicit: otherwise it would join the placement group of the first replica that asked, and
+        # could not restart once that replica is gone.
         scheduling_strategy="DEFAULT",
     ).remote(ends_after_s)
 
 
 def find_controller() -> ActorHandle:
-    """The controller of this version that runs already.
+    """The running controller of this version.
 
     Raises:
-        ValueError: there is none; names the versions of those that run.
+        ValueError: there is none; names the running versions.
     """
     running = running_versions()
     if VERSION not in running:

@@ -1,14 +1,14 @@
-"""Engines that died lately, and what became of their requests. Pure.
+"""Engines that died lately, and the outcomes of their requests. Pure.
 
-The replica of such an engine ends within a minute, before its own metrics are read: so the
-controller counts.
+The replica of a dead engine ends within a minute, before its metrics are scraped, so the controller
+counts.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 SHOWN_S = 3600.0
-MOVING = "moving"  # the one outcome that is no end
+MOVING = "moving"  # not final
 
 Count = Callable[[float, dict[str, str]], None]
 
@@ -20,10 +20,10 @@ class EngineDeaths:
 
     def __init__(self, died: Count, became: Count, gap_s: Count) -> None:
         self._died, self._became, self._gap_s = died, became, gap_s
-        self._known: dict[str, tuple[float, dict[str, Any]]] = {}  # by replica: when, what
+        self._known: dict[str, tuple[float, dict[str, Any]]] = {}  # by replica: time, report
 
     def told(self, told: dict[str, Any], now_s: float) -> None:
-        """A replica whose engine died says what has become of its requests so far.
+        """Count the present outcomes of the requests of a replica whose engine died.
 
         Args:
             told: ``replica``, ``group``, ``outcomes`` (requests by outcome), ``gap_s``.
@@ -41,7 +41,7 @@ class EngineDeaths:
         self._known[replica] = at_s, told
 
     def snapshot(self, now_s: float) -> list[dict[str, Any]]:
-        """What was told of each engine that died in the last hour, with ``died_s_ago``."""
+        """The last report on each engine that died in the last hour, with ``died_s_ago``."""
         return [
             {**told, "died_s_ago": now_s - at_s}
             for at_s, told in self._known.values()

@@ -1,8 +1,8 @@
-"""A snapshot that costs the controller next to nothing, for readers once a second.
+"""A cheap snapshot of the controller, for readers once a second.
 
-Pickling a fleet's records takes a tenth of a millisecond for each replica, in which no replica gets
-its answer. So their numbers go out as flat tuples, which are made and pickled in C, and the reader
-makes records of them.
+Pickling a fleet's records takes a tenth of a millisecond per replica, in which no replica gets its
+answer. So numbers go out as flat tuples, which are made and pickled in C, and the reader makes
+records from them.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from controller.records import BatchLimits, PackedRows, ReplicaReport
 
-# What people do not look at, and is as large as all the rest: what stands in its place.
+# As large as all the rest and read by no one: left out, with these values instead.
 LEFT_OUT: dict[Any, dict[str, Any]] = {
     ReplicaReport: {
         "rows": PackedRows(),
@@ -45,7 +45,7 @@ _REPORT, _LIMITS = (attrgetter(*_paths(kind)) for kind in (ReplicaReport, BatchL
 
 
 def packed_snapshot_of(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """A ``BatchController.snapshot`` as plain tuples; ``opened`` makes records of it again."""
+    """A ``BatchController.snapshot`` as plain tuples; ``opened`` restores the records."""
     configs: list[Any] = []
     number: dict[int, int] = {}
 
@@ -76,9 +76,9 @@ def packed_snapshot_of(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def opened(glance: dict[str, Any]) -> dict[str, Any]:
-    """The snapshot that ``packed_snapshot_of`` made it from, with records.
+    """The snapshot that ``packed_snapshot_of`` was given, with records.
 
-    Without a group's ``pool``, ``joined_at_exchange``, and the fields named in ``LEFT_OUT``.
+    Without a group's ``pool``, ``joined_at_exchange``, and the fields in ``LEFT_OUT``.
     """
     configs = glance["configs"]
     groups = {

@@ -1,11 +1,11 @@
-"""Replicas whose reports were refused, for people: bounded in number and time. Pure."""
+"""Replicas whose reports were refused, for display: bounded in number and time. Pure."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
 MOST = 100  # replicas; the newest refusals stay
-KEPT_S = 180.0  # three of the longest leases: a replica without a report for so long is gone
+KEPT_S = 180.0  # three of the longest leases: a replica without a report for this long is gone
 LONGEST = 300  # characters of a reason, and of a name
 
 
@@ -20,13 +20,13 @@ class Refusal:
 
 
 class Refusals:
-    """The last refusal of each replica, until a report of it is accepted."""
+    """The last refusal of each replica, until one of its reports is accepted."""
 
     def __init__(self) -> None:
         self._last: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
 
     def refused(self, report: Any, error: Exception, now_s: float) -> None:
-        """A report was refused; nothing in it is as expected for certain."""
+        """Count a refused report, which may hold anything."""
         told = report if isinstance(report, dict) else {}
         group, replica = (str(told.get(key, "?"))[:LONGEST] for key in ("group", "replica_id"))
         self._last.pop((group, replica), None)
@@ -36,7 +36,7 @@ class Refusals:
             self._last.popitem(last=False)
 
     def accepted(self, group: str, replica: str) -> None:
-        """A report of this replica was taken."""
+        """Forget the refusal of a replica whose report was accepted."""
         self._last.pop((group, replica), None)
 
     def snapshot(self, now_s: float) -> list[dict[str, Any]]:

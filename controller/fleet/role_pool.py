@@ -1,7 +1,7 @@
-"""Which engines of a group compute prompts for the others. Pure; time comes in.
+"""Which engines of a group compute prompts for others. Pure; time comes in.
 
-Every engine can do both. ``controller.roles`` says how many are to be prefill engines; here it is
-said which, and who changes loses least: the emptiest of those that could.
+Every engine can do both. ``controller.roles`` decides how many are prefill engines. This module
+chooses which: the engine with the fewest requests changes its role.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -25,23 +25,23 @@ from controller.roles import (
 
 K = TypeVar("K", bound=Hashable)
 
-# Since the last engine came: two reports of the slowest. A controller that starts anew hears of one
-# engine after another, and would decide for those that it knows.
+# Time since the last engine came: two reports of the slowest. A new controller hears of one engine
+# after another, and would decide with only some of them.
 SETTLED_S = 2.0
-LOOK_S = 2.0  # between two looks at how many would be best: of 100 engines one takes some 20 ms
+LOOK_S = 2.0  # between two searches for the best number; for 100 engines one takes 20 ms
 
 
 class RolePool(Generic[K]):
-    """The roles of a group's engines, without those whose replicas are being removed.
+    """The roles of a group's engines; replicas that are being removed are left out.
 
     Args:
-        prefill: how many are prefill engines to begin with.
+        prefill: initial number of prefill engines.
 
     Attributes:
-        roles: of each engine.
-        wanted: how many are to be prefill engines.
-        capacity_per_s: requests/s of each engine, of what all carry together in their roles; None:
-            none computes prompts for others, or it is not known.
+        roles: by engine.
+        wanted: number of prefill engines to have.
+        capacity_per_s: requests/s per engine, for the whole fleet in its roles; None: there is no
+            prefill engine, or it is unknown.
     """
 
     def __init__(self, prefill: int = 0) -> None:
@@ -57,13 +57,13 @@ class RolePool(Generic[K]):
         return self._chooser.prefill
 
     def keep(self, reports: Mapping[K, ReplicaReport], now_s: float) -> None:
-        """Forget all engines but these; one that is new is in the role that it reports."""
+        """Forget all other engines; a new one has the role that it reports."""
         if reports.keys() - self.roles.keys():
             self._joined_s = now_s
         self.roles = {
             key: self.roles.get(key) or report.role or "mixed" for key, report in reports.items()
         }
-        # A controller that starts anew finds the roles as they are.
+        # A new controller keeps the roles that it finds.
         self._chooser.prefill = max(self.wanted, self._count())
 
     def see(
@@ -73,10 +73,10 @@ class RolePool(Generic[K]):
         pool: Pool,
         now_s: float,
     ) -> None:
-        """Go by the last reports of all engines, after ``keep``; not while some still come.
+        """Decide by the last reports of all engines, after ``keep``; not while engines still join.
 
         Args:
-            config: with roles.
+            config: a block with roles.
             pool: of all engines together.
         """
         if now_s < self._joined_s + SETTLED_S:
@@ -109,11 +109,12 @@ class RolePool(Generic[K]):
                 self._chooser.see(found, now_s)
         if config.sla.itl_s is None or not lengths.output or not self.wanted:
             return
-        # By the lengths that autoscaling goes by: of more requests than those of a change of roles.
+        # With the lengths of autoscaling, which include more requests than those for a change of
+        # roles.
         found = splits(model, lengths, fleet, transfer, config.sla, direct=options.direct)
         held = found[min(self.wanted, len(found) - 1)]
         best = best_of(found) if options.prefill == "auto" else held
-        if not best.per_s:  # no load keeps the TTFT: by the ITL alone, as without roles
+        if not best.per_s:  # no load keeps the TTFT: use the ITL alone, as without roles
             itl = config.sla.model_copy(update={"ttft_ms": None})
             best = split_of(
                 model, lengths, fleet, transfer, itl, best.prefill, direct=options.direct
@@ -124,7 +125,7 @@ class RolePool(Generic[K]):
         return sum(role == "prefill" for role in self.roles.values())
 
     def _assign(self, reports: Mapping[K, ReplicaReport]) -> None:
-        """The replica with least to lose: the emptiest batch, or the shortest queue of prompts."""
+        """Change the role of the engine with the fewest requests."""
         wanted = min(self.wanted, max(len(self.roles) - 1, 0))
         while (now := self._count()) != wanted:
             source: Role = "mixed" if now < wanted else "prefill"
@@ -134,7 +135,7 @@ class RolePool(Generic[K]):
 
 
 def requests_at(report: ReplicaReport) -> int:
-    """What an engine has to end before its change of role is over: prompts that wait, too."""
+    """Requests that an engine has to end before its change of role is complete, prompts too."""
     return report.running + report.waiting
 
 
@@ -147,12 +148,12 @@ def carried(
     *,
     direct: bool = True,
 ) -> tuple[Split, ...]:
-    """What each number of prefill engines would carry; empty if that is not known yet.
+    """What each number of prefill engines would carry; empty if unknown.
 
     Args:
-        mixed: reports of those that decode: a prefill engine's requests end with one token.
-        fleet: all of them, of either role.
-        model: of a step; None: not known yet.
+        mixed: reports of decoding engines: a prefill engine's requests end with one token.
+        fleet: all engines, in either role.
+        model: step-time model; None: unknown.
         direct: as in ``split_of``.
     """
     lengths = sum((one.latest for one in mixed), LengthMoments())
@@ -162,7 +163,7 @@ def carried(
 
 
 def transfer_of(options: RolesOptions, engine: EngineLimits) -> Transfer | None:
-    """How KV gets from one of these engines to another; None: its size is not known."""
+    """The KV transfer between two of these engines; None: the size of KV is unknown."""
     if not engine.kv_token_bytes:
         return None
     bytes_per_s = options.link_gbit_s * 1e9 / 8

@@ -1,24 +1,23 @@
-"""What prompts wait for, and how many tokens they hold up, if they are computed in chunks.
+"""The wait for a first token, and the tokens delayed, if prompts are computed in chunks.
 
-Steps with prompt tokens take s: s0 for the decodes, m more because there is a prompt, and
-c3 P for the P prompt tokens that fit. A prompt of l tokens needs l / P steps if the next one
-fills up its last step, and ceil(l / P) if it is alone, of which the last one is shorter. The
-first is so with probability min(rho, 1), the share of time in which prompts are computed; rho is
-the utilization, prompts/s times S.
-P ends where CUDA graphs end, until s is as long as the launch of a step beyond them.
+Steps with prompt tokens take s: s0 for the decodes, m for having a prompt at all, and c3 P for the
+P prompt tokens that fit. A prompt of l tokens takes l / P steps if the next prompt fills up its
+last step. If it is alone it takes ceil(l / P) steps, the last of which is shorter. The first case
+has probability min(rho, 1), the share of time in which prompts are computed; rho is the
+utilization, prompts/s times S. P is bounded by the CUDA graphs, until s is as long as the launch of
+a larger step.
 
 The mean time to first token is
 
     W = (rho s + (1 - rho) s0) / 2 + E[service time of the prompt alone] + Q
 
-with half a step to begin with, in which rho is at most 1, and Q the wait for the prompts before it
+with half a step to begin with, in which rho is at most 1, and Q the wait for earlier prompts
 (Pollaczek and Khinchine 1930) in a queue that has been served at this rate for H seconds (Kimber
 and Hollis 1979):
 
     Q = H/4 (rho - 1 + sqrt((rho - 1)^2 + 4 (1 + CV^2) rho S / H)),   S = E[l / P] s,
 
-which is (1 + CV^2) rho S / 2 (1 - rho) for small rho, and H (rho - 1) / 2 if more comes than is
-served.
+which is (1 + CV^2) rho S / 2 (1 - rho) for small rho, and H (rho - 1) / 2 in overload.
 """
 
 import math
@@ -33,16 +32,16 @@ from controller.models.arrays import Floats
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """Prompts as they come to one engine.
+    """The prompts of one engine.
 
     Args:
         tokens: their lengths, shape (n,).
-        shares: of the prompts, how many are of each length, shape (n,); they add up to 1.
-        per_s: prompts/s that are to be served.
+        shares: share of prompts of each length, shape (n,); they add up to 1.
+        per_s: prompts/s to serve.
         token_s, mixed_s: c3 and m, seconds.
         decodes_s: s0 of the mean batch, seconds.
-        graph_s: c3 P where CUDA graphs end; infinite: nowhere.
-        eager_s: what a step beyond them takes at least.
+        graph_s: c3 P at the end of the CUDA graphs; infinite: no end.
+        eager_s: least time of a larger step.
     """
 
     tokens: Floats
@@ -60,22 +59,22 @@ class Prompts:
         return float(self.mean(self.tokens))
 
     def mean(self, by_prompt: Floats) -> Any:
-        """Over the prompts; shape (n,) or (n, k)."""
+        """Mean over the prompts; shape (n,) or (n, k)."""
         return self.shares @ by_prompt
 
     def steps(self, step_s: Floats) -> "Steps":
-        """Their steps if these may take s; shape (k,)."""
+        """Their steps for each s; shape (k,)."""
         return Steps(self, step_s)
 
 
 class Steps:
-    """A prompt's steps by s, shape (k,), or (n, k) by prompt as well.
+    """A prompt's steps for each s, shape (k,), or (n, k) by prompt as well.
 
     Attributes:
-        step_s: what steps that may take s are predicted to take: less if graphs end before it.
+        step_s: predicted time of steps that may take s: less if the graphs end earlier.
         fractional, count: l / P, a fractional number of steps, and ceil(l / P).
-        last_s: what the last of these takes.
-        own_s, served_s: the mean of all of a prompt's steps if it is alone, and S.
+        last_s: time of the last of ``count`` steps.
+        own_s, served_s: the mean total time of a prompt's steps if it is alone, and S.
     """
 
     def __init__(self, prompts: Prompts, step_s: Floats) -> None:
@@ -111,12 +110,12 @@ class Steps:
         return wait_s
 
     def late_share(self, per_s: float, late: Callable[[Floats], Floats]) -> Floats:
-        """Late tokens in steps with prompt tokens over all tokens.
+        """Late tokens in steps with prompt tokens, as a share of all tokens.
 
         Args:
-            per_s: prompts/s that come, be they served or not.
-            late: by how long steps are predicted to take, the share of their tokens that is late
-                because of the prompts; of any shape.
+            per_s: prompts/s that arrive.
+            late: gives, for predicted step times of any shape, the share of tokens that is late
+                because of the prompts.
         """
         rho, full = np.minimum(per_s * self.served_s, 1.0), late(self.step_s)
         last = self._mean_before * full + self._prompts.mean(late(self.last_s))

@@ -10,7 +10,7 @@ BINS = 7 * PER_DECADE  # 0.1 ms to 1,000 s; the last bin holds all that is longe
 
 
 def duration_bin(duration_s: float) -> int:
-    """The bin that counts ``duration_s``; the ends hold everything beyond them."""
+    """The bin for ``duration_s``; the first and last bin are open."""
     if duration_s <= LOWEST_S:
         return 0
     index = int(math.log10(duration_s / LOWEST_S) * PER_DECADE)
@@ -18,7 +18,7 @@ def duration_bin(duration_s: float) -> int:
 
 
 def lower_edge_s(index: int) -> float:
-    """Where bin ``index`` begins, seconds."""
+    """The lower edge of bin ``index``, seconds."""
     return LOWEST_S * 10 ** (index / PER_DECADE)
 
 
@@ -34,7 +34,7 @@ class LogHistogram:
         return sum(self.counts)
 
     def percentile_s(self, percent: float) -> float | None:
-        """The duration that ``percent`` % do not pass (a bin's middle); None if empty."""
+        """The duration that ``percent`` % do not exceed (middle of a bin); None if empty."""
         rank, seen = self.n * percent / 100, 0
         for index, count in enumerate(self.counts):
             seen += count
@@ -43,18 +43,18 @@ class LogHistogram:
         return None
 
     def above(self, duration_s: float) -> int:
-        """How many were longer, but for those in the bin of ``duration_s`` itself (12% wide)."""
+        """How many were longer, except in the bin of ``duration_s`` itself (12% wide)."""
         return sum(self.counts[duration_bin(duration_s) + 1 :])
 
     @property
     def longest_s(self) -> float | None:
-        """The upper edge of the highest bin in use, so up to 12% above the longest duration; of
-        the last bin its nominal edge, 1,000 s. None if empty."""
+        """The upper edge of the highest used bin, up to 12% above the longest duration; 1,000 s for
+        the last bin. None if empty."""
         used = [index for index, count in enumerate(self.counts) if count]
         return lower_edge_s(used[-1] + 1) if used else None
 
     def since(self, earlier: "LogHistogram") -> "LogHistogram":
-        """What was counted after ``earlier``, a former state of the same histogram."""
+        """Counts since ``earlier``, a former state of this histogram."""
         return LogHistogram(
             tuple(a - b for a, b in zip(self.counts, earlier.counts, strict=True)),
             self.total_s - earlier.total_s,
@@ -62,7 +62,7 @@ class LogHistogram:
 
 
 def merge(histograms: Sequence[LogHistogram]) -> LogHistogram:
-    """All counts together."""
+    """The sum of the histograms."""
     if not histograms:
         return LogHistogram()
     columns = zip(*(h.counts for h in histograms), strict=True)
@@ -70,7 +70,7 @@ def merge(histograms: Sequence[LogHistogram]) -> LogHistogram:
 
 
 class HistogramCounter:
-    """The one mutable histogram: a replica counts into it and reports its ``snapshot``."""
+    """The mutable histogram: a replica counts into it and reports its ``snapshot``."""
 
     def __init__(self) -> None:
         self._counts = [0] * BINS

@@ -9,10 +9,10 @@ REQUESTS_KEPT = 1024  # finished requests remembered: a minute or so of one repl
 
 @dataclass(frozen=True, slots=True)
 class LengthMoments:
-    """Sums over ``n`` finished requests, tokens and tokens^2; sums of two add up to both's.
+    """Sums over ``n`` finished requests, tokens and tokens^2; sums of two groups add up.
 
     Args:
-        cached: of ``input``, what the prefix cache held when they started.
+        cached: tokens of ``input`` that the prefix cache held at the start.
     """
 
     n: int = 0
@@ -38,12 +38,12 @@ class LengthMoments:
 
     @property
     def computed_frac(self) -> float:
-        """The share of the prompts' tokens that were computed; 1 if nothing finished."""
+        """The share of prompt tokens that were computed; 1 if nothing finished."""
         return 1 - self.cached / self.input if self.input else 1.0
 
     @property
     def mean_computed(self) -> float:
-        """E[l_in] without what was cached, tokens; 0 if nothing finished."""
+        """E[l_in] without cached tokens; 0 if nothing finished."""
         return (self.input - self.cached) / self.n if self.n else 0.0
 
     @property
@@ -53,7 +53,7 @@ class LengthMoments:
 
     @property
     def variance_total(self) -> float:
-        """Var(l_in) + Var(l_out), tokens^2 (eq. 9, which takes the two as independent)."""
+        """Var(l_in) + Var(l_out), tokens^2 (eq. 9, which assumes independence)."""
         if not self.n:
             return 0.0
         var_in = self.input_sq / self.n - self.mean_input**2
@@ -62,11 +62,11 @@ class LengthMoments:
 
     @property
     def variance_held(self) -> float:
-        """Variance of what a running request holds, tokens^2, taken for each length uniform in age.
+        """Variance of the tokens that a running request holds, tokens^2, at a uniform age.
 
-        A request of lengths i and o is seen in proportion to o and holds i + o/2 on average, with
-        the variance o^2/12; the spread of i + o/2 over requests is taken unweighted, as the third
-        moments that weights would need are not kept.
+        A request of lengths i and o is observed in proportion to o and holds i + o/2 on average,
+        with the variance o^2/12. The spread of i + o/2 over requests is unweighted, as weights
+        would need third moments.
         """
         if not self.n:
             return 0.0
@@ -78,9 +78,9 @@ class LengthMoments:
 
     @property
     def mean_held(self) -> float:
-        """What a running request holds on average, tokens: time-weighted, not eq. 8's.
+        """Mean tokens that a running request holds: time-weighted, not eq. 8's.
 
-        A request is seen in proportion to its output length and holds its input plus a half of
+        A request is observed in proportion to its output length and holds its input plus half of
         its output on average: E[in] + Cov(in, out)/E[out] + E[out](1 + CV^2)/2.
         """
         if not self.output:
@@ -89,9 +89,9 @@ class LengthMoments:
 
 
 class LengthRing:
-    """Lengths of the last ``size`` requests, with moments kept as they move.
+    """Lengths of the last ``size`` requests, with running moments.
 
-    Finished requests, or the prompts of those that came, whose outputs count as 0.
+    Requests are finished ones, or arriving prompts, whose outputs count as 0.
     """
 
     def __init__(self, size: int = REQUESTS_KEPT) -> None:

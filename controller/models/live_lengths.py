@@ -1,8 +1,8 @@
-"""Lengths of requests as they come, though the long ones have not ended yet.
+"""Lengths of arriving requests while the long ones have not ended yet.
 
-Moments of finished requests alone are those of the short ones for as long as an engine is young:
-after 20 s, answers of 447 tokens on average look like 137, and an engine seems to carry as many
-more requests. Those that still run say how long answers are, too (``controller.models.survival``).
+In a young engine, moments of finished requests alone are those of the short ones: after 20 s,
+answers with a mean of 447 tokens look like 137, and an engine seems to carry as many more requests.
+Requests that still run also tell how long answers are (``controller.models.survival``).
 """
 
 import math
@@ -16,19 +16,19 @@ from controller.models.survival import (
     LengthHistory,
 )
 
-PRIOR_REQUESTS = 1.0  # what the mean hazard weighs in each bin, in requests
+PRIOR_REQUESTS = 1.0  # weight of the mean hazard in each bin, in requests
 
 
 class LiveLengths(LengthHistory):
-    """Corrects the moments of finished requests by what those that run have shown."""
+    """Corrects the moments of finished requests by the running ones."""
 
     def corrected(self, ended: LengthMoments, prompts: LengthMoments) -> LengthMoments:
-        """The moments of as many requests as have ended.
+        """The moments of ``ended.n`` requests.
 
         Args:
             ended: of finished requests.
-            prompts: of the prompts that came; if they are more than the finished ones, they say
-                what prompts are like.
+            prompts: of arriving prompts; used for prompt lengths if they are more than the finished
+                ones.
         """
         if not ended.n or not ended.output:
             return ended
@@ -43,9 +43,9 @@ class LiveLengths(LengthHistory):
             input=round(ended.input * wider),
             output=output,
             input_sq=round(ended.n * square_in),
-            # In whole tokens, and no variance below 0: of a few short ones rounding is felt.
+            # Whole tokens, without a variance below 0: rounding matters for a few short ones.
             output_sq=max(round(ended.n * square), math.ceil(output * output / ended.n)),
-            # Prompts and answers go together as they did in those that ended.
+            # The correlation of prompts and answers is that of finished requests.
             cross=round(ended.cross * wider * longer),
             cached=round(ended.cached * wider),
         )
@@ -66,6 +66,6 @@ def _moments(seen: Exposure) -> tuple[float, float]:
     alive = np.concatenate([[1.0], np.cumprod(1 - np.minimum(share, 1.0))])
     within = (alive[1:] + alive[:-1]) / 2 * widths
     middle = (AGES[1:] + AGES[:-1]) / 2
-    # Sums over whole tokens by integrals: of S(x) half a token more, of (2x + 1) S(x) as they are.
+    # Sums over whole tokens from integrals: of S(x) half a token more, of (2x + 1) S(x) unchanged.
     area = float(within.sum())
     return area + 0.5, float(2 * within @ middle) + area

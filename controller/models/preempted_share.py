@@ -33,11 +33,11 @@ class MemoryMargin:
         self.value = PRIORITY_START if by_priority else START
 
     def finished(self, worth: float) -> None:
-        """A request ended by itself; it counts as ``worth`` of them."""
+        """A request ended by itself; it counts as ``worth`` requests."""
         self._move(-self._step * self._epsilon * worth)
 
     def preempted(self, requests: int) -> None:
-        """So many requests lost their KV blocks in a period: memory was overcommitted."""
+        """``requests`` lost their KV blocks in a period: memory was overcommitted."""
         self._move(self._step * min(requests, MOST_CAUSES))
 
     def _move(self, by: float) -> None:

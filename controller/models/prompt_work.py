@@ -1,4 +1,4 @@
-"""What the prompts that come, and the decodes that follow on them, cost by a step-time model."""
+"""Cost of arriving prompts and of the decodes that follow, by a step-time model."""
 
 import math
 
@@ -10,13 +10,13 @@ from controller.models.demand import Demand
 from controller.models.step_time import StepModel
 
 WHOLE = np.array([0.5, 0.9, 1.0])  # quantiles of prompt lengths
-WHOLE_ROOM = 1.2  # batch size over the mean, with which a whole prompt is planned
-BIN_RATIO = 1.1  # prompts of lengths this close to each other are taken together
-LEAST_LEFT = 0.02  # of an engine's time, for the fixed part of steps
+WHOLE_ROOM = 1.2  # batch over its mean when a whole prompt is planned
+BIN_RATIO = 1.1  # prompts are grouped if their lengths are within this ratio
+LEAST_LEFT = 0.02  # least share of time for the fixed part of steps
 
 
 class PromptWork:
-    """What the demand costs by a model."""
+    """The cost of the demand by a model."""
 
     def __init__(self, model: StepModel, demand: Demand, kv_per_decode: float) -> None:
         self._model, self._demand = model, demand
@@ -25,12 +25,12 @@ class PromptWork:
         bins = np.rint(np.log(self._lengths) / math.log(BIN_RATIO)).astype(int)
         counts = np.bincount(bins)
         there = counts.nonzero()[0]
-        # Few long prompts may be most of the work: every length is there, however seldom.
+        # Every length is kept, however rare: a few long prompts may be most of the work.
         self._tokens = np.bincount(bins, self._lengths)[there] / counts[there]
         self._shares = counts[there] / len(self._lengths)
         self._mean = float(self._shares @ self._tokens)
         self._token_s = max(model.c3 + model.c4 * self._mean / 2, 1e-12)
-        # Of a prompt token and the decodes that follow on it.
+        # Of a prompt token and the decodes that follow it.
         self._both_s = self._token_s + self._decode_s * demand.decodes_per_prefill
 
     def carried_per_s(self, step_s: float) -> float:
@@ -44,13 +44,13 @@ class PromptWork:
         return prompt / (fixed_s + prompt * self._both_s) if prompt else 0.0
 
     def decodes_s(self, prefill_per_s: float) -> float:
-        """s0 of the mean batch: by Little's law its size does not depend on the target."""
+        """s0 of the mean batch, whose size does not depend on the target (Little's law)."""
         decodes = self._decode_s * prefill_per_s * self._demand.decodes_per_prefill
         left = max(1 - self._token_s * prefill_per_s - decodes, LEAST_LEFT)
         return max(self._model.c0 * (1 + decodes / left), 1e-9)
 
     def prompts(self, prefill_per_s: float) -> Prompts:
-        """Those of so many prompt tokens/s."""
+        """The prompts at this rate of prompt tokens/s."""
         per_s = prefill_per_s / self._mean
         decodes_s = self.decodes_s(prefill_per_s)
         graph_s, eager_s = math.inf, self._model.eager_s
@@ -69,7 +69,7 @@ class PromptWork:
         )
 
     def whole_s(self, prompts: Prompts) -> Floats:
-        """What steps take that compute a whole prompt, by ``WHOLE``."""
+        """Times of steps that compute a whole prompt, for the quantiles ``WHOLE``."""
         c0 = self._model.c0
         beside_s = c0 + self._model.mixed_s + WHOLE_ROOM * (prompts.decodes_s - c0)
         longest = self._lengths[(WHOLE * (len(self._lengths) - 1)).astype(int)]

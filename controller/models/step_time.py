@@ -1,13 +1,13 @@
 """The step-time model, T = c0 + c1 B + c2 K + c3 P + c4 X + m [P > 0], and its fit.
 
 B decodes, K their KV tokens, P prefill tokens, X prefill tokens x context; T in seconds. A and b
-(A = sum v v', b = sum v T, old steps forgotten) are sufficient statistics: those of several
-replicas add up to the statistics of all their steps.
+(A = sum v v', b = sum v T, with old steps fading) are sufficient statistics; those of several
+replicas add up.
 
 c4 <= c3 / 1000: attention over 1,000 tokens takes no longer than a token's matrix products. Their
-flops are 4 h and 24 h^2 a layer, so they are alike at a context of 6 h, for a hidden size of 576
-3,456. What a few prompts take says little of the two apart. It is fitted with P + X / 1000 in the
-place of X, whose coefficient cannot be negative.
+flops are 4 h and 24 h^2 a layer, equal at a context of 6 h: 3,456 for a hidden size of 576. A few
+prompts hardly tell c3 and c4 apart. The fit has P + X / 1000 instead of X, with a coefficient that
+cannot be negative.
 """
 
 import math
@@ -19,17 +19,17 @@ import numpy as np
 
 from controller.models.arrays import Floats
 
-# Sizes of ordinary features, so that one ridge suits every coefficient: 100 decodes, 100k tokens
-# of KV, 1k prefill tokens, 1M token^2 of prefill attention.
+# Typical sizes of features, so that one ridge suits every coefficient: 100 decodes, 100k tokens of
+# KV, 1k prefill tokens, 1M token^2 of prefill attention.
 SCALE = np.array([1.0, 1e2, 1e5, 1e3, 1e6, 1.0])
 FEATURES = len(SCALE)
-# Of one scaled step: settles what the data leaves open, and nothing else. If all steps have
-# prompts, what they take is no cost of having some.
+# In scaled steps: decides only what the data leaves open. If all steps have prompts, m cannot be
+# told from c0.
 RIDGE = np.diag([1e-3, 1e-3, 1e-3, 1e-3, 2e-3, 0.1])
 RIDGE[3, 4] = RIDGE[4, 3] = 1e-3  # c3 is the sum of two coefficients
 MIN_STEPS = 50  # eight for each of six coefficients
-# An SLA closer than this to the step of one decode leaves less than a tenth of the engine to all
-# other requests and to prompts, and the steps' own spread takes that.
+# An SLA closer than this to the step of one decode leaves less than a tenth of the engine to other
+# requests and prompts, and the spread of steps takes that.
 IN_REACH = 1.1
 
 
@@ -64,11 +64,11 @@ class StepModel:
     """Seconds per step: fixed, per decode, per KV token, per prefill token, per token x context.
 
     Args:
-        sigma_s: root mean square of what the fit leaves unexplained, seconds.
-        tail_frac: D over the target of full load, less 1; at least 0, and 0 if none was found.
-        mixed_s: what a step with any prompt token takes more, whatever their number.
-        graph_tokens, eager_s: a step of more tokens than CUDA graphs were captured for is launched
-            kernel by kernel, which takes so long at least, whatever its size; 0: it is not.
+        sigma_s: root mean square of the residuals, seconds.
+        tail_frac: D over the target of full load, less 1; at least 0, and 0 if there is no target.
+        mixed_s: additional time of a step with any prompt token.
+        graph_tokens, eager_s: a step of more tokens than the CUDA graphs is launched kernel by
+            kernel and takes at least ``eager_s``; 0: there is no such bound.
     """
 
     c0: float
@@ -99,7 +99,7 @@ class StepModel:
         return self.c0 + self.c1
 
     def feasible(self, itl_s: float) -> bool:
-        """Whether D leaves more than a tenth after the step of one decode."""
+        """Whether D leaves more than a tenth beyond the step of one decode."""
         return itl_s >= IN_REACH * self.one_decode_s
 
     def predict_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
@@ -116,7 +116,7 @@ class StepModel:
 
 
 def fitted_features(rows: Floats) -> Floats:
-    """Scaled, with P + X / 1000 in the place of X; shape (n, FEATURES) of at least as many."""
+    """Scaled rows with P + X / 1000 instead of X; shape (n, FEATURES). ``rows`` may be wider."""
     v: Floats = rows[:, :FEATURES] / SCALE
     v[:, 4] += v[:, 3]
     return v
@@ -125,8 +125,8 @@ def fitted_features(rows: Floats) -> Floats:
 def fit(stats: StepStats) -> StepModel | None:
     """Ridge least squares with no negative coefficient.
 
-    None if the steps seen do not tell the model: fewer than ``MIN_STEPS``, or all of about the
-    same size, so that the fixed part cannot be told from the rest.
+    None if the steps do not determine the model: fewer than ``MIN_STEPS``, or all of about one
+    size, so that the fixed part cannot be separated.
     """
     if stats.n < MIN_STEPS:
         return None
@@ -149,7 +149,7 @@ def _varied(a: Floats, n: float) -> bool:
 
 
 def nonnegative(a: Floats, b: Floats) -> Floats:
-    """Solve a c = b with c >= 0, by leaving out what comes out negative (6 unknowns at most)."""
+    """Solve a c = b with c >= 0, by leaving out negative ones (at most 6 unknowns)."""
     keep: Sequence[int] = range(len(b))
     c = np.zeros(len(b))
     while keep:

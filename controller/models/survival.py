@@ -1,9 +1,9 @@
-"""Survival of output lengths: how long a request goes on after g generated tokens, with its error.
+"""Survival of output lengths: how long requests go on after g generated tokens, with the error.
 
-Per bin of ages, the share that ends in it: ends over those that got so far and had their outcome.
-It is Kaplan and Meier's estimate (1958) with late entry: a request counts for the ages it was seen
-at, be it at its end or not. Counting the finished alone would favour short answers whenever the
-batch is young, which is when it matters. Its variance is Greenwood's (1926).
+For each bin of ages, the share that ends in it: ends over requests that reached it and are decided.
+It is Kaplan and Meier's estimate (1958) with late entry: a request counts for the ages at which it
+was observed, ended or not. Finished requests alone would favour short answers while the batch is
+young, which is when it matters. Its variance is Greenwood's (1926).
 """
 
 import math
@@ -17,22 +17,21 @@ import numpy as np
 from controller.models.arrays import Floats, Ints
 
 LONGEST = 1 << 17  # tokens; longer answers count as this long
-GROWTH = 1.03  # bins are 3% wide, or a token: it matters at which one equal lengths end
+GROWTH = 1.03  # bins are 3% wide, or a token: it matters at which token equal lengths end
 ENDS_KEPT = (
     500  # finished answers remembered: an error of 4% of the batch, and news of a shift in time
 )
-GONE = 0.02  # "nearly all have ended": further ahead nothing is asked
+GONE = 0.02  # share left when nearly all have ended: no forecast goes further
 
-# What is believed of ages that no request was seen at: Lomax's law (1954), a hazard that falls with
-# age (what lasts, lasts), of SHAPE 3: a coefficient of variation of 1.7, as heavy a tail as answers
-# are known to have. Its scale follows from what is seen. Before anything is, the first ends are
-# expected as if answers had TYPICAL tokens; that they are a quarter as long or four times (SPREAD,
-# a deviation of the logarithm) would not be a surprise. A guess too long costs empty memory until
-# some have ended, a guess too short costs preemptions for as long as the first answers last.
+# Prior for ages that no request was observed at: Lomax's law (1954), whose hazard falls with age,
+# of SHAPE 3: a coefficient of variation of 1.7, as heavy a tail as answers are known to have. Its
+# scale is learned. At first it is that of answers of TYPICAL tokens, with a deviation of the
+# logarithm (SPREAD) of a factor of four. A guess too long costs empty memory until some requests
+# have ended, a guess too short costs preemptions until the first answers end.
 SHAPE = 3.0
 TYPICAL = 512.0
 SPREAD = 1.4
-PRIOR_REQUESTS = 2.0  # what that belief weighs, in observed requests
+PRIOR_REQUESTS = 2.0  # weight of the prior, in observed requests
 
 
 def _edges() -> tuple[int, ...]:
@@ -48,24 +47,24 @@ BINS = len(EDGES)
 
 
 def length_bin(tokens: int) -> int:
-    """The bin that counts an output of ``tokens``; none at all counts as one."""
+    """The bin for an output of ``tokens``; 0 counts as 1."""
     return bisect_right(EDGES, tokens) - 1 if tokens > 1 else 0
 
 
 _EDGES = np.array(EDGES)
-# S(x) = P(output > x) is known at x = edge - 1, where a bin begins.
+# S(x) = P(output > x) is known at x = edge - 1, the begin of a bin.
 AGES = np.array([*(edge - 1 for edge in EDGES), 2 * LONGEST], dtype=float)
 _SCALES = TYPICAL * 2.0 ** np.arange(-4, 5.5, 0.5)
-# By scale, its cumulated hazard over each bin, and the logarithm of the share that ends in it.
+# For each scale, the cumulated hazard over each bin, and the log share that ends in it.
 _LAWS = np.array([SHAPE * np.diff(np.log1p(AGES / (SHAPE * scale))) for scale in _SCALES])
 _LOG_SHARES = np.log(-np.expm1(-_LAWS))
 _LOG_PRIOR = -((np.log(_SCALES / TYPICAL) / SPREAD) ** 2) / 2
 
 
 def believed(seen: "Exposure") -> Floats:
-    """The believed hazard over each bin, shape (BINS,): the scale weighed by what was seen.
+    """The prior's hazard over each bin, shape (BINS,): a mean over scales, weighted by the data.
 
-    Each scale's weight is its probability after Bayes: a binomial likelihood per bin.
+    A scale's weight is its posterior probability: a binomial likelihood per bin.
     """
     likelihood = _LOG_PRIOR + _LOG_SHARES @ seen.ended - _LAWS @ (seen.at_risk - seen.ended)
     weights = np.exp(likelihood - likelihood.max())
@@ -75,7 +74,7 @@ def believed(seen: "Exposure") -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """Per bin, how many answers ended in it, and how many got into it and had their outcome.
+    """For each bin, answers that ended in it, and answers that reached it and are decided.
 
     Args:
         ended, at_risk: shape (BINS,); fractions allowed.
@@ -104,12 +103,12 @@ def outlived(outputs: Ints) -> Floats:
 
 
 class LengthHistory:
-    """What is known of output lengths from requests seen as they go on and end.
+    """Output lengths as known from requests that run and end.
 
-    Every bin that a request gets through, or ends in, counts from the moment that it does: the
-    hazard's occurrences over its exposures. A request that runs counts no more than for what it
-    has shown, and one that ran before the history began for nothing of before; counting whole ages
-    would make answers seem longer by a fifth if 100 run and 500 are remembered.
+    A request counts for a bin from the moment that it leaves the bin or ends in it: the hazard's
+    occurrences over its exposures. So a running request counts only for what was observed, and not
+    for its age before the history began. Counting whole ages would make answers seem a fifth longer
+    if 100 run and 500 are remembered.
 
     Older outcomes fade, by 1/e over ``ENDS_KEPT`` ends.
     """
@@ -117,23 +116,23 @@ class LengthHistory:
     def __init__(self) -> None:
         self.seen = Exposure.nothing()
         self._outlived: Floats = np.zeros(BINS)
-        # Output tokens since the last update, for which no step may ask for long.
+        # Output tokens since the last update, which may be many steps ago.
         self._finished: deque[int] = deque(maxlen=ENDS_KEPT)
         self._aborted: deque[int] = deque(maxlen=ENDS_KEPT)
 
     def finished(self, output_tokens: int) -> None:
-        """A request ended by itself after so many tokens."""
+        """A request ended by itself after ``output_tokens``."""
         self._finished.append(output_tokens)
 
     def aborted(self, output_tokens: int) -> None:
-        """A request was aborted after so many tokens."""
+        """A request was aborted after ``output_tokens``."""
         self._aborted.append(output_tokens)
 
     def update(self, outputs: Ints) -> None:
-        """Take what happened since the last update.
+        """Count what happened since the last update.
 
         Args:
-            outputs: output tokens so far of the requests that are here, shape (n,).
+            outputs: output tokens so far of the present requests, shape (n,).
         """
         finished = [length_bin(tokens) for tokens in self._finished]
         ended = np.bincount(finished, minlength=BINS).astype(float)
@@ -144,7 +143,7 @@ class LengthHistory:
         self._outlived = through
         self._finished.clear()
         self._aborted.clear()
-        # A request that is out of sight for a moment takes its past with it, and brings it back.
+        # A request that is absent for one update takes its past along, and brings it back.
         at_risk = np.maximum(ended[::-1].cumsum()[::-1] + past, ended)
         self.seen = self.seen.times(math.exp(-len(finished) / ENDS_KEPT)).plus(
             Exposure(ended, at_risk)
@@ -155,8 +154,8 @@ class Survival:
     """S(x) = P(output > x) and the variance of its logarithm.
 
     Attributes:
-        longest: the tokens that only ``GONE`` of all answers reach.
-        share: of those that get into a bin, how many end in it, shape (BINS,).
+        longest: tokens that only the share ``GONE`` of answers reaches.
+        share: share of the answers in a bin that end in it, shape (BINS,).
         hazard: -log S at ``AGES``, shape (BINS + 1,).
     """
 

@@ -1,6 +1,6 @@
-"""What a policy is: one pure function of what an engine and its group have shown.
+"""A policy: one pure function of what an engine and its group have shown.
 
-A policy decides; the engine's limiter applies. Bounds, drain and lease are not its business.
+A policy decides; the engine's limiter applies. Bounds, drain and lease are handled elsewhere.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,20 +16,20 @@ from controller.models.survival import Exposure
 from controller.records import ClassTarget, Reason, ReplicaReport, Reserve
 
 Memory = Mapping[str, Any]
-"""What a policy has to remember of a replica, plain data below 2 kB. It travels with the limits,
-and comes back with the next report: a controller that starts anew goes on where the last one was.
+"""A policy's state for one replica, plain data below 2 kB. It travels with the limits, and comes
+back with the next report, so a new controller goes on where the last one was.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What all replicas of a group know together.
+    """The pooled knowledge of all replicas of a group.
 
     Args:
-        replicas: how many reported within the last leases.
-        lengths: moments of the lengths of their finished requests.
-        model: step-time model of all their steps; None if not identified yet.
-        outputs: how long their requests ran, by ``survival.EDGES``.
+        replicas: number that reported within the last leases.
+        lengths: moments of the lengths of finished requests.
+        model: step-time model of all steps; None if it is not identified yet.
+        outputs: output lengths, by ``survival.EDGES``.
     """
 
     replicas: int = 0
@@ -40,13 +40,13 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a policy decides from.
+    """The input of a policy.
 
     Args:
-        report: of the replica.
-        rows, fit: its last steps, and the step-time model of these.
-        pool: of its group.
-        now_s: the clock of who decides.
+        report: the replica's.
+        rows, fit: its last steps, and their step-time model.
+        pool: its group's.
+        now_s: the clock of the deciding process.
     """
 
     config: BatchingConfig
@@ -65,12 +65,12 @@ class Decision:
         max_running: the cap on running requests.
         reason: what set it.
         token_budget: tokens of a step; None: as the engine was started.
-        target_s, target_full_s: seconds that a step with prompt tokens may take; the second while
-            more requests wait than ``counted_waiting``. None: as long as it takes.
-        by_class: the same by class, if classes differ.
-        model: the step-time model that the targets go with.
-        reserve: KV memory that is kept free for what runs; None: no request waits for memory.
-        late_anyway: the share of tokens that no chunk makes late; None: nothing tells.
+        target_s, target_full_s: seconds that a step with prompt tokens may take; the second applies
+            if more requests wait than ``counted_waiting``. None: no bound.
+        by_class: targets of each class, if classes differ.
+        model: the step-time model of the targets.
+        reserve: KV memory kept free for running requests; None: no request waits for memory.
+        late_anyway: the share of tokens that no chunk makes late; None: unknown.
     """
 
     max_running: int

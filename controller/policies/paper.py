@@ -1,10 +1,10 @@
 """``paper``: Algorithms 1 and 2 of arXiv 2503.05248, line by line, and b = min(b_mem, b_SLA).
 
 Both run once per report of a replica, with that replica's own state (``Memory``) and the lengths of
-the whole group. Lines 6 and 15 also raise b to N^d, the number of requests that decode,
-so that none is preempted: the Governor does that, before every step, with the count of that step.
-Taken from a report, N^d would hold for a window of many steps, in which a full batch fills up to it
-again and again: a lowered cap would never drain.
+the whole group. Lines 6 and 15 also raise b to N^d, the number of decoding requests, so that none
+is preempted: the Governor does that before every step, with the count of that step. N^d from a
+report would hold for a window of many steps, in which a full batch is refilled up to N^d again and
+again: a lowered cap would never drain.
 
 Known weak points, kept because this policy is the paper's:
 
@@ -25,7 +25,7 @@ from controller.policies.base import Decision, Memory, Seen
 from controller.records import EngineLimits, Reason, ReplicaReport
 
 L0_PERIOD_S = 10.0  # how often L0 is computed anew
-LIVE_FACTOR = 0.95  # of the KV blocks, as in the authors' code
+LIVE_FACTOR = 0.95  # share of the KV blocks, as in the authors' code
 # PD fusion: B_min, alpha and delta of the token budget, tokens.
 CHUNK_MIN, CHUNK_ALPHA, CHUNK_DELTA = 64, 64, 16
 
@@ -34,12 +34,12 @@ class MemoryBatching:
     """Algorithm 1: the batch that KV memory holds, for one replica.
 
     Args:
-        options: which of the three forms, and tokens or blocks.
+        options: which of the three forms, and the unit.
         epsilon_m: the accepted probability that memory overflows.
         b_max: B_max, requests; also b_0.
 
     Attributes:
-        b, l0, l0_due_s: b_{t-1}, L0 and when it is computed anew.
+        b, l0, l0_due_s: b_{t-1}, L0 and the time of its next computation.
     """
 
     def __init__(self, options: PaperOptions, epsilon_m: float, b_max: int) -> None:
@@ -56,7 +56,7 @@ class MemoryBatching:
         b = self.b  # line 3: b_t <- b_{t-1}
         if n_d > 0 and n_p > 0:  # line 4
             b = self._adjusted(report, lengths, now_s)  # line 5
-            b = min(max(b, 1), self._b_max)  # line 6, but for N^d
+            b = min(max(b, 1), self._b_max)  # line 6, except N^d
         self.b = b
         return b  # line 7
 
@@ -75,7 +75,7 @@ class MemoryBatching:
         variance = lengths.variance_total / unit**2
         if self._options.memory == "exact":
             return memory.exact_batch(eta, mean, variance, self._theta)
-        due_s = self.l0_due_s  # by the clock of another controller it may be hours away
+        due_s = self.l0_due_s  # the clock of another controller may be hours off
         if self.l0 is None or not now_s < due_s <= now_s + L0_PERIOD_S:  # line 1, periodically
             self.l0 = self._buffer(eta, mean, variance)
             self.l0_due_s = now_s + L0_PERIOD_S
@@ -90,14 +90,14 @@ class MemoryBatching:
 class SlaBatching:
     """Algorithm 2: a noisy binary search for the batch whose decode latency meets the SLA.
 
-    It searches a cap on requests, or (PD fusion, the third row of Table II) a step's token budget;
-    the letters are the paper's, the unit is the caller's.
+    It searches a cap on requests, or (PD fusion, the third row of Table II) the token budget of a
+    step. Letters are the paper's; the unit is the caller's.
 
     Args:
-        d_sla_s, epsilon_d_s: the latency asked for and the dead band around it, seconds.
+        d_sla_s, epsilon_d_s: the latency target and the dead band around it, seconds.
         b_min, b_max: the search space.
         alpha: the width kept between ``low`` and ``high``.
-        delta: how far the end that is not set by a measurement moves, per window.
+        delta: how far the end without a measurement moves, per window.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class SlaBatching:
             self.high = min(b_bar + self._alpha // 2, self._b_max)  # line 12
             self.low = max(b_bar - self._alpha // 2, self._b_min)  # line 13
         b = math.floor((self.low + self.high) / 2)  # line 14
-        return min(max(b, self._b_min), self._b_max)  # lines 15, but for N^d, and 16
+        return min(max(b, self._b_min), self._b_max)  # lines 15, except N^d, and 16
 
 
 def decide(remembered: Memory, seen: Seen) -> tuple[Decision, Memory]:
-    """b* = min(b_mem, b_SLA), section III-B; with ``size_chunk`` b_SLA is a step's token budget."""
+    """b* = min(b_mem, b_SLA), section III-B; with ``size_chunk`` b_SLA is the token budget."""
     replica = _Replica(seen.config, seen.report.engine)
     replica.recall(remembered)
     decision = replica.decide(seen.report, seen.pool.lengths, seen.now_s)
@@ -140,7 +140,7 @@ def decide(remembered: Memory, seen: Seen) -> tuple[Decision, Memory]:
 
 
 class _Replica:
-    """Both algorithms' state for one replica."""
+    """State of both algorithms for one replica."""
 
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
         self._options = options = config.paper
@@ -159,7 +159,7 @@ class _Replica:
                 alpha=CHUNK_ALPHA if chunk else options.alpha,
                 delta=CHUNK_DELTA if chunk else options.delta,
             )
-        # Until something was measured, the SLA's answer is the top of its search space.
+        # Before any measurement, the SLA's answer is the top of its search space.
         self._sla_answer = engine.max_num_batched_tokens if options.size_chunk else b_max
 
     def recall(self, remembered: Memory) -> None:

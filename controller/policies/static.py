@@ -1,4 +1,4 @@
-"""``static``: vLLM as it is started, or one fixed cap. The control arm of every comparison."""
+"""``static``: vLLM as started, or one fixed cap. The control arm of every comparison."""
 
 from controller.policies.base import Decision, Memory, Seen
 

@@ -1,7 +1,7 @@
-"""Who may wait in this replica, and who is told at once to come again later. Pure.
+"""Which requests may wait in this replica, and which are told at once to come again later. Pure.
 
-Every request is let in with a deadline for its first token, or refused before its first byte: when
-the queue is full, when it would be late, or, for a class that may be shed, a little earlier.
+Every request is admitted with a deadline for its first token, or refused before its first byte: if
+the queue is full, if the request would be late, or, for a sheddable class, a little earlier.
 """
 
 from collections import Counter
@@ -19,19 +19,19 @@ from replicas.admission.asked import Asked
 from replicas.admission.drain import ArrivalRate
 from replicas.admission.waiting import BACK, Entry, Waiting, level_of
 
-QUEUE_PER_SLOT = 2  # requests that may wait for each that may run, if nothing else is said
-# Who waits behind others is let in only if it is in time even when those above come three times as
-# often: demand rises within a wait, and a low class that waits then is served last.
+QUEUE_PER_SLOT = 2  # requests that may wait for each slot, by default
+# A request behind others is admitted only if it is in time even with SURGE times the arrivals of
+# higher priorities: demand rises during a wait, and a low class that waits then is served last.
 SURGE = 3.0
-LATE_FRAC = 0.005  # of those let in, that may be late in the long run: 2% with those of bursts
-STEP = 0.2  # of the correction, for one that was late
+LATE_FRAC = 0.005  # of admitted requests may be late in the long run; with bursts 2%
+STEP = 0.2  # of the correction, for each late request
 MOST_CORRECTION = 8.0
-COMEBACK_FRAC = 0.5  # of the drain, that those told to come again may take
+COMEBACK_FRAC = 0.5  # share of the drain for refused requests that come again
 
 
 @dataclass
 class Counts:
-    """What admission did since the replica started; by class."""
+    """Counts by class since the replica started."""
 
     let_in: Counter[str] = field(default_factory=Counter)
     started: Counter[str] = field(default_factory=Counter)
@@ -44,7 +44,7 @@ class Admission:
     """The decisions of one replica.
 
     Args:
-        classes: as configured; a change holds for the requests that come after it.
+        classes: as configured; a change holds for later requests.
         slots: requests that the engine runs at once, at most.
     """
 
@@ -56,11 +56,11 @@ class Admission:
         self._slots = slots
         self._corrections: dict[str, float] = {}
         self.refusals = ArrivalRate(now_s)
-        self._comeback_s: dict[int, float] = {}  # by priority: until when those refused are to come
+        self._comeback_s: dict[int, float] = {}  # by priority: until when refused ones return
         self.configure(classes, config)
 
     def configure(self, classes: ServiceClasses, config: AdmissionConfig) -> None:
-        """Go by these from now on."""
+        """Use these from now on."""
         self.classes, self.config = classes, config
         self._levels = sorted({one.priority for one in classes.by_name.values()})
         self._corrections = {n: c for n, c in self._corrections.items() if n in classes.by_name}
@@ -76,14 +76,14 @@ class Admission:
     def check(
         self, asked: Asked, prompt_tokens: int, now_s: float, jitter: float, own: int = 0
     ) -> Answer | None:
-        """Why a request with so many prompt tokens is refused now; None: it is not.
+        """Why a request with this many prompt tokens is refused now; None: it is not.
 
-        Asked with 0 prompt tokens, it says what can be said before the prompt is read. What no
-        later moment would change is no reason: a replica that is empty but for this request
-        refuses none of it, and one with more prompts than there are places is judged by its first.
+        With 0 prompt tokens the answer is what can be said before the prompt is read. A reason must
+        be able to pass: a replica that holds only this request refuses none of its prompts, and a
+        request with more prompts than places is judged by its first prompt.
 
         Args:
-            own: prompts of the same request that are inside.
+            own: prompts of this request that are inside.
         """
         if self.waiting.empty_but_for(own) or (own and asked.prompts > self._places):
             return None
@@ -92,7 +92,7 @@ class Admission:
         left_s = asked.left_s(now_s)
         full = self._full(level)
         over_s = self._over_s(predicted_s, left_s, now_s)
-        if predicted_s:  # what waits shrinks as it is expected to, not as it might
+        if predicted_s:  # over_s shrinks with the expected wait, not with the surge
             expected_s = self.waiting.wait_s(level, prompt_tokens, now_s) or 0.0
             over_s *= expected_s / predicted_s
         if full >= 1:
@@ -115,7 +115,7 @@ class Admission:
         return None
 
     def let_in(self, asked: Asked, prompt_tokens: int, now_s: float) -> Entry:
-        """It waits in the engine from now on; ``check`` has been asked."""
+        """Count a request as waiting in the engine; call ``check`` first."""
         level = self._level(asked)
         entry = Entry(
             asked.name,
@@ -131,7 +131,7 @@ class Admission:
         return entry
 
     def started(self, entry: Entry, now_s: float) -> None:
-        """Its first token is there."""
+        """A request got its first token."""
         if entry.started or entry.ended:
             return
         self.waiting.start(entry, now_s)
@@ -141,14 +141,14 @@ class Admission:
         self._note_late(entry, late=now_s > entry.due_s)
 
     def timed_out(self, entry: Entry, asked: Asked, now_s: float, jitter: float) -> Answer:
-        """It waited past its timeout; the answer to it."""
+        """The answer to a request that waited past its timeout."""
         self._note_late(entry, late=True)
         detail = f"{now_s - asked.arrived_s:.1f} s"
         over_s = self._over_s(None, 0.0, now_s)
         return self._refuse("queue_timeout", asked, detail, now_s, over_s, jitter)
 
     def failed(self, asked: Asked, now_s: float, jitter: float) -> Answer:
-        """The engine failed before the first token; another replica may serve it."""
+        """The answer if the engine failed before the first token; another replica may serve it."""
         return self._refuse("engine_failed", asked, "", now_s, 1.0, jitter)
 
     def _level(self, asked: Asked) -> int:
@@ -156,25 +156,26 @@ class Admission:
 
     @property
     def _places(self) -> int:
-        """Prompts that an idle replica takes at once."""
+        """Prompts that an idle replica admits at once."""
         return self.most_waiting + self._slots
 
     def _full(self, priority: int) -> float:
-        """The share of its places in the queue that is taken for a request of this priority.
+        """The share of the places that is taken for a request of this priority.
 
-        Those below it leave room for it: they count only to the second half of all there is.
+        Requests of lower priority must leave places for it: they may take at most half of the
+            total.
         """
         most = self.most_waiting + max(self._slots - self.waiting.running, 0)
         before = self.waiting.requests_before(priority)
         return max(before / most, self.waiting.requests / (2 * most))
 
     def _predicted_s(self, priority: int, prompt_tokens: int, now_s: float) -> float | None:
-        """The wait it is judged by, longer than the one that is expected."""
+        """The wait by which a request is judged, longer than the expected one."""
         wait_s = self.waiting.wait_s(priority, prompt_tokens, now_s, SURGE)
         return None if wait_s is None else wait_s * self._correction(priority)
 
     def _correction(self, priority: int) -> float:
-        """The largest of the classes that are served no later: who stands behind waits longer."""
+        """The largest correction of the classes served before this priority or with it."""
         known = self.classes.by_name
         return max(
             (c for name, c in self._corrections.items() if known[name].priority <= priority),
@@ -182,15 +183,15 @@ class Admission:
         )
 
     def _note_late(self, entry: Entry, *, late: bool) -> None:
-        # Each one that is late makes predictions longer, each in time a little shorter: in the
-        # long run LATE_FRAC of a class are late, whatever the prediction is worth.
+        # Each late request makes predictions longer, and each one in time a little shorter. In the
+        # long run LATE_FRAC of a class is late, whatever the quality of the prediction.
         self.counts.late[entry.name] += late
         if entry.predicted_s is not None and entry.name in self.classes.by_name:
             moved = self._corrections.get(entry.name, 1.0) + STEP * (late - LATE_FRAC)
             self._corrections[entry.name] = min(max(moved, 1.0), MOST_CORRECTION)
 
     def _over_s(self, predicted_s: float | None, left_s: float, now_s: float) -> float:
-        """How long what waits now takes to get short enough for one like this."""
+        """How long until the queue is short enough for such a request."""
         if predicted_s is None:
             predicted_s = self.waiting.wait_s(BACK, 0, now_s) or 0.0
         return max(predicted_s - max(left_s, 0.0), 0.0)
@@ -209,12 +210,12 @@ class Admission:
         if known is None or known.autoscale:
             self.refusals.arrived(now_s)
         level = self._level(asked)
-        if reason != "queue_timeout":  # it was counted when it came
+        if reason != "queue_timeout":  # it was counted when it arrived
             self.waiting.asked(level, now_s)
         per_s = self.waiting.per_s(now_s)
         if per_s and reason != "engine_failed":
-            # Those of its priority and above that were refused before come first: told one after
-            # the other, they come back no faster than the replica can take them with new ones.
+            # Refused requests of its priority and above come first. Each is told a later time, so
+            # they come back no faster than the replica can take them, new requests included.
             told = {p: until_s for p, until_s in self._comeback_s.items() if until_s > now_s}
             first_s = max((s for p, s in told.items() if p <= level), default=now_s)
             retry_s = max(retry_s, first_s - now_s)

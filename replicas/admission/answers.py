@@ -1,7 +1,7 @@
-"""What a refused request is answered: a status and headers that stock clients obey. Pure.
+"""Answers to refused requests: a status and headers that stock clients obey. Pure.
 
-OpenAI's client tries again after ``retry-after-ms`` or ``Retry-After`` up to 120 s, as soon as it
-is told and without jitter of its own, so the jitter is ours.
+OpenAI's client retries after ``retry-after-ms`` or ``Retry-After`` up to 120 s, exactly then, so
+the jitter is added here.
 """
 
 import math
@@ -53,12 +53,12 @@ TYPES = {
 CLIENT_ERROR, SERVER_ERROR = 400, 500
 LONGEST_RETRY_S = 120.0  # what OpenAI's client waits at most
 LEAST_RETRY_S = 0.5
-HEADERS = "brimful_headers"  # of Ray Serve LLM's ErrorInfo: those of the answer that it carries
-JITTER = 0.5  # of the time to wait, on top of it
+HEADERS = "brimful_headers"  # key in Ray Serve LLM's ErrorInfo for the headers of the answer
+JITTER = 0.5  # share of the wait that is added at random
 
 
 def kind(status: int) -> str:
-    """The type of an error in OpenAI's API."""
+    """The error type of OpenAI's API."""
     return TYPES.get(status, "server_error" if status >= SERVER_ERROR else TYPES[400])
 
 
@@ -67,7 +67,7 @@ class Answer:
     """An HTTP answer that ends a request before its first byte.
 
     Args:
-        more: headers on top of those that follow from the rest.
+        more: additional headers.
     """
 
     status: int
@@ -79,7 +79,7 @@ class Answer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """By their names in lower case."""
+        """Headers by lower-case name."""
         headers: dict[str, str] = {"x-brimful-reason": self.reason, **dict(self.more)}
         if self.retry_s is not None:
             headers["retry-after"] = str(math.ceil(self.retry_s))
@@ -90,14 +90,14 @@ class Answer:
 
     @property
     def body(self) -> dict[str, Any]:
-        """An error as OpenAI's API has it."""
+        """The error in OpenAI's shape."""
         return error_body(self.status, self.message, self.param)
 
 
 def error_body(
     status: int, message: str, param: str | None = None, kind_: str | None = None
 ) -> dict[str, Any]:
-    """An error as OpenAI's API has it; ``kind_``: if it is not the status' own."""
+    """An error in OpenAI's shape; ``kind_``: its type, if not that of the status."""
     name = kind_ or kind(status)
     return {"error": {"message": message, "type": name, "param": param, "code": status}}
 
@@ -114,7 +114,7 @@ class RefusedError(BrimfulError):
 
 
 class BadRequestError(RefusedError, ValueError):
-    """A request that cannot be meant so.
+    """A request that is invalid.
 
     Args:
         param: the field.
@@ -137,7 +137,8 @@ def refusal(reason: Reason, name: str, detail: str, retry_s: float | None, jitte
         name: its class.
         detail: numbers behind the reason; may be empty.
         retry_s: when to come again; None: unknown, soon.
-        jitter: a draw from 0 to 1, so that those refused together do not come back together.
+        jitter: random number from 0 to 1, so that requests refused together return at different
+            times.
     """
     wait_s = max(retry_s or 0.0, LEAST_RETRY_S) * (1 + JITTER * jitter)
     numbers = f" ({detail})" if detail else ""
@@ -149,12 +150,12 @@ def no_replica(message: str, jitter: float, reason: Reason = "no_replica") -> An
     """The answer to a request whose replica is gone, busy or without engine: another may serve it.
 
     Args:
-        jitter: a draw from 0 to 1.
+        jitter: random number from 0 to 1.
     """
     wait_s = LEAST_RETRY_S * (1 + JITTER * jitter)
     return Answer(503, reason, message, retry_s=wait_s)
 
 
 def cut(message: str) -> Answer:
-    """The answer to a request that a clock ends: sent again, it would take as long."""
+    """The answer to a request that ran out of time: a retry would take as long."""
     return Answer(408, "request_timeout", message, more=(("x-should-retry", "false"),))

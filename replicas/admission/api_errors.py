@@ -1,4 +1,4 @@
-"""Errors in the shape of the API that was asked: OpenAI's, its responses', Anthropic's. Pure."""
+"""Errors in the shape of each API: OpenAI's, its responses', Anthropic's. Pure."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ STATUS = {name: status for status, name in reversed(ANTHROPICS.items())}
 
 
 def is_messages(path: str) -> bool:
-    """Whether a path is of Anthropic's API.
+    """Whether a path belongs to Anthropic's API.
 
     Args:
         path: without the application's prefix.
@@ -31,13 +31,13 @@ def is_messages(path: str) -> bool:
 
 
 def anthropic_error(status: int, message: str) -> dict[str, Any]:
-    """An error as Anthropic's clients read it; its type says what the status does."""
+    """An error in Anthropic's shape; its type follows from the status."""
     usual = "api_error" if status >= SERVER_ERROR else ANTHROPICS[400]
     return {"type": "error", "error": {"type": ANTHROPICS.get(status, usual), "message": message}}
 
 
 def as_anthropics(status: int, body: bytes) -> bytes:
-    """An error's body in Anthropic's shape; as it is where it says nothing that is known."""
+    """An error's body in Anthropic's shape; unchanged if it cannot be read."""
     try:
         told = json.loads(body)
     except (ValueError, RecursionError):
@@ -48,7 +48,7 @@ def as_anthropics(status: int, body: bytes) -> bytes:
 
 
 def last_event(path: str, answer: Answer, number: int) -> bytes:
-    """What ends a stream that cannot go on, as the API of this path has it.
+    """The last event of a stream that cannot go on, in the shape of the path's API.
 
     Args:
         path: of the request, without the application's prefix.
@@ -72,7 +72,7 @@ def error_frame(answer: Answer) -> bytes:
 
 
 def _responses_event(status: int, message: str, number: int) -> bytes:
-    # OpenAI's reference has the fields at the top; its API sends them in ``error``, by which its
+    # OpenAI's reference has the fields at the top; its API sends them in ``error``, which makes its
     # clients raise.
     error = {"type": kind(status), "code": str(status), "message": message, "param": None}
     event = {**error, "type": "error", "sequence_number": number, "error": error}

@@ -1,4 +1,4 @@
-"""What the middlewares share of ASGI: messages read again, an answer sent whole."""
+"""ASGI helpers of the middlewares: replayed messages, whole answers."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -8,23 +8,23 @@ from typing import Any
 
 from replicas.admission.answers import Answer
 
-BODY = "brimful.body"  # where an ASGI scope has the ``Body`` that the door has read
+BODY = "brimful.body"  # key of an ASGI scope: the ``Body`` that the auth middleware has read
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
-# How the request of this context is to be answered, where what says so is lost on its way out:
-# vLLM and Starlette raise another error in place of the one that ended it.
+# Answers to the request of this context, for errors whose reason is lost on the way out: vLLM and
+# Starlette raise another error instead.
 reasons: ContextVar[list[Answer] | None] = ContextVar("brimful_reasons", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A request's body, read and parsed once for the door and for admission.
+    """A request's body, read and parsed once for the auth middleware and admission.
 
     Args:
-        fields: of the JSON object; empty if it is none, which the app refuses.
+        fields: of the JSON object; empty if the body is none, which the app refuses.
     """
 
     fields: Mapping[str, Any]
@@ -32,7 +32,7 @@ class Body:
 
 
 async def send_answer(answer: Answer, send: Send) -> None:
-    """Send it as a whole HTTP answer."""
+    """Send ``answer`` as a whole HTTP answer."""
     body = json.dumps(answer.body).encode()
     headers = {
         "content-type": "application/json",
@@ -50,7 +50,7 @@ async def send_answer(answer: Answer, send: Send) -> None:
 
 
 def replayed(messages: list[Message], receive: Receive) -> Receive:
-    """What reads these messages first, and then what comes."""
+    """A ``receive`` that gives these messages first, then new ones."""
 
     async def read() -> Message:
         return messages.pop(0) if messages else await receive()

@@ -1,7 +1,7 @@
-"""What a request asks of admission: its class, its priority, its deadline. Pure.
+"""A request's class, priority and deadline. Pure.
 
-It names its class by ``service_tier`` in the body, as stock OpenAI clients can, or by the header
-``x-llm-d-inference-objective``, which a gateway may set and which therefore counts more.
+The class is named by ``service_tier`` in the body, as stock OpenAI clients can, or by the header
+``x-llm-d-inference-objective``. A gateway may set the header, so it has precedence.
 """
 
 import math
@@ -24,32 +24,32 @@ from replicas.admission.answers import BadRequestError
 
 TIER = "service_tier"
 OBJECTIVE = "x-llm-d-inference-objective"
-# A deadline to the first token. Ray Serve takes the first name for the whole answer, so HAProxy
-# passes it on by the second one (``serve_app.haproxy``).
+# A deadline to the first token. Ray Serve reads the first name as one for the whole answer, so
+# HAProxy renames it to the second (``serve_app.haproxy``).
 TIMEOUT = "x-request-timeout-seconds"
 DEADLINE = "x-first-token-timeout-seconds"
 PRIORITY = "priority"
 PROMPT = "prompt"
-# From the door: the classes that the client's key may name, the first of which is its own.
+# From the auth middleware: the classes that the client's key may name, its default first.
 KEYS_CLASSES = "x-brimful-classes"
 PRIORITY_HEADER = "x-vllm-priority"
-HEADER_BYTES = 16 * 1024  # of all headers together; what HAProxy takes is about the same
-SHOWN = 64  # characters of a client's value that are shown to it again
+HEADER_BYTES = 16 * 1024  # of all headers together, about HAProxy's limit
+SHOWN = 64  # characters of a client's value in an error
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one request asks for.
+    """A request's class, priority and deadline.
 
     Args:
         name: its class.
-        named: whether it named one: then the answer says which one served it.
+        named: whether it named one; then the answer names the class that served it.
         priority: as vLLM's, lower first: its own, or its class's.
-        deadline_s: how long it may wait for its first token, from its arrival.
-        timeout_s: ... before it is answered that it waited too long.
+        deadline_s: allowed wait for the first token, from its arrival.
+        timeout_s: wait after which it is answered that it waited too long.
         sheddable: as its class is.
         arrived_s: on the replica's clock.
-        prompts: how many it has.
+        prompts: number of prompts.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Asked:
     prompts: int = 1
 
     def left_s(self, now_s: float) -> float:
-        """How long it may still wait for its first token; negative: it is late."""
+        """Time left for its first token; negative: it is late."""
         return min(self.deadline_s, self.timeout_s) - (now_s - self.arrived_s)
 
 
@@ -74,12 +74,12 @@ def read_request(
     *,
     named_classes: bool = True,
 ) -> Asked:
-    """What a request asks for.
+    """Read a request's class, priority and deadline.
 
     Args:
-        headers: by their names in lower case.
-        body: the JSON object, or as much of it as is known.
-        named_classes: whether classes were configured; else names mean nothing, as in vLLM.
+        headers: by lower-case name.
+        body: the JSON object, or its known part.
+        named_classes: whether classes were configured; if not, names are ignored, as in vLLM.
 
     Raises:
         BadRequestError: naming the field, its value and what is allowed.
@@ -113,16 +113,16 @@ def read_request(
 
 
 def prompts_of(value: Any) -> int:
-    """How many prompts a field holds: a list of token ids is one."""
+    """The number of prompts in a field; a list of token ids is one prompt."""
     several = isinstance(value, list) and any(isinstance(one, str | list | dict) for one in value)
     return len(value) if several else 1
 
 
 def _class_of(said: str | None, param: str, classes: ServiceClasses, of_key: list[str]) -> str:
-    """The class that a request named, or that one which names none has.
+    """The class that a request named, or gets by default.
 
     Args:
-        of_key: those that its key may name, the key's own first; empty: any.
+        of_key: classes that its key may name, the default first; empty: any.
     """
     name = classes.named(said)
     own = said in (None, AUTO, UNNAMED, STANDARD) and said not in classes.by_name
@@ -149,10 +149,10 @@ def too_long(most_bytes: int) -> BadRequestError:
 
 
 def check_headers(headers: Iterable[tuple[str, str]]) -> None:
-    """Refuse headers that are larger together than what is ever needed.
+    """Refuse headers that are too large together.
 
     Args:
-        headers: names and values, as often as they came.
+        headers: names and values, with repetitions.
 
     Raises:
         BadRequestError: with status 431, naming the largest of them.
@@ -170,7 +170,7 @@ def check_headers(headers: Iterable[tuple[str, str]]) -> None:
 
 
 def _priority(headers: Mapping[str, str], body: Mapping[str, Any]) -> int | None:
-    """The request's own; vLLM reads the header before the body, and so it is here."""
+    """The request's own priority; like vLLM, the header precedes the body."""
     said: Any = headers.get(PRIORITY_HEADER)
     if said is not None:
         return _in_range(PRIORITY_HEADER, said, _whole(said))

@@ -1,4 +1,4 @@
-"""How fast waiting requests are served: measured while some wait, or by the step model. Pure."""
+"""The rate at which waiting requests start: measured, or by the step model. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from controller.config import Sla
 from controller.records import EngineReport
 
-SPREAD_S = 5.0  # what is older counts for less than 1/e
-LEAST_STARTS = 3.0  # fewer say nothing yet
-LEAST_SHARE = 0.02  # of the drain, that is left to a class however many go before it
+SPREAD_S = 5.0  # older starts count for less than 1/e
+LEAST_STARTS = 3.0  # with fewer the rate is unknown
+LEAST_SHARE = 0.02  # least share of the drain for a class behind others
 
 
 class DrainRate:
-    """Starts and prompt tokens per second of the time in which somebody waited.
+    """Starts and prompt tokens per second of time in which some request waited.
 
-    An idle replica's clock stands still: what it could do is not what it was asked to do.
+    The clock of an idle replica stands still: its load says nothing of its capacity.
     """
 
     def __init__(self, now_s: float) -> None:
@@ -22,7 +22,7 @@ class DrainRate:
         self._busy_s = self._starts = self._tokens = 0.0
 
     def pass_time(self, now_s: float, *, waiting: bool) -> None:
-        """Time has passed, in which some request waited or none did."""
+        """Let time pass, in which some request waited or none did."""
         passed_s = max(now_s - self._now_s, 0.0)
         self._now_s = max(now_s, self._now_s)
         if waiting and passed_s:
@@ -32,18 +32,18 @@ class DrainRate:
             self._tokens *= kept
 
     def started(self, prompt_tokens: int) -> None:
-        """A waiting request has its first token."""
+        """A waiting request got its first token."""
         self._starts += 1
         self._tokens += prompt_tokens
 
     @property
     def requests_per_s(self) -> float | None:
-        """None if too few started to say."""
+        """Starts per second; None if there were too few."""
         return self._starts / self._busy_s if self._known else None
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Prompt tokens per second; None if too few started to say."""
+        """Prompt tokens per second; None if there were too few starts."""
         return self._tokens / self._busy_s if self._known else None
 
     @property
@@ -52,18 +52,18 @@ class DrainRate:
 
 
 class ArrivalRate:
-    """Requests per second of one kind, forgotten over ``SPREAD_S``."""
+    """Requests per second of one kind, fading over ``SPREAD_S``."""
 
     def __init__(self, now_s: float) -> None:
         self._now_s = now_s
         self._count = 0.0
 
     def known(self, now_s: float) -> bool:
-        """Whether there were enough of late to say."""
+        """Whether there were enough lately."""
         return self.per_s(now_s) * SPREAD_S >= LEAST_STARTS
 
     def arrived(self, now_s: float) -> None:
-        """One more."""
+        """Count an arrival."""
         self._count = self.per_s(now_s) * SPREAD_S + 1.0
         self._now_s = max(now_s, self._now_s)
 
@@ -74,16 +74,16 @@ class ArrivalRate:
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """What the last report says of the engine, as far as waiting depends on it.
+    """What waiting depends on in the last report.
 
     Args:
-        free_slots: requests that may start next to those that run; negative: so many wait for one.
-        full: whether every slot is taken: then one more starts when one ends.
-        requests_per_s: what the replica carries inside the SLA; None if unknown.
-        prompt_tokens_per_s: how fast prompts are computed with the decodes that run; None
-            if no step model is known.
-        step_s: of one step like those of late; 0 where unknown.
-        computed_frac: share of the prompts' tokens that the prefix cache did not hold lately.
+        free_slots: requests that may start now; negative: number that wait for a slot.
+        full: whether every slot is taken, so that a request starts only if another ends.
+        requests_per_s: capacity of the replica inside the SLA; None if unknown.
+        prompt_tokens_per_s: rate of prompt tokens with the present decodes; None without a step
+            model.
+        step_s: duration of a recent step; 0 if unknown.
+        computed_frac: share of prompt tokens that were no prefix hits lately.
     """
 
     free_slots: int | None = None
@@ -95,9 +95,9 @@ class EngineView:
 
 
 def engine_view(report: EngineReport, sla: Sla) -> EngineView:
-    """A report, as far as waiting depends on it."""
+    """What waiting depends on in a report."""
     held = report.max_running if report.enforced else report.engine.max_num_seqs
-    # With some waiting, a slot that the cap leaves is none: memory or the budget stands before it.
+    # If requests wait, a slot below the cap is not free: memory or the budget blocks it.
     free = -report.waiting if report.waiting else max(held - report.running, 0)
     per_s, step_s = prompt_rate(report, sla)
     carried, frac = report.capacity_per_s or None, report.lengths.computed_frac
@@ -105,9 +105,9 @@ def engine_view(report: EngineReport, sla: Sla) -> EngineView:
 
 
 def prompt_rate(report: EngineReport, sla: Sla) -> tuple[float | None, float]:
-    """Prompt tokens per second with the decodes that run, and such a step's seconds.
+    """Prompt tokens per second with the present decodes, and the duration of such a step.
 
-    A step takes as many prompt tokens as its budget and, under ``sla.itl_ms``, its time leave:
+    A step takes the prompt tokens that its budget and, with ``sla.itl_ms``, its time leave:
     (D - c0 - c1 B - c2 K) / c3 of them, in D seconds.
     """
     model = report.model
@@ -119,7 +119,7 @@ def prompt_rate(report: EngineReport, sla: Sla) -> tuple[float | None, float]:
     chunk = float(most)
     if sla.itl_s is not None and model.c3 > 0 and report.enforced:
         chunk = min(max((sla.itl_s - alone_s) / model.c3, 0.0), chunk)
-    if chunk < 1:  # no headroom with these decodes: as slow as it was measured, if it was
+    if chunk < 1:  # no headroom with these decodes: the measured rate, if any
         return None, alone_s
     took_s = alone_s + model.c3 * chunk
     return chunk / took_s, took_s

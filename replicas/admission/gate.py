@@ -1,7 +1,7 @@
-"""Admission at the engine's door: every call of ``AsyncLLM.generate`` passes it.
+"""Admission in front of the engine: every call of ``AsyncLLM.generate`` passes it.
 
-That is the one place where vLLM's own app and Ray Serve LLM's ingress meet, and the prompt's tokens
-are counted there. What a request asked for comes along in a context variable.
+Only there do vLLM's own app and Ray Serve LLM's ingress meet, and the prompt's tokens are known.
+The request's context comes in a context variable.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from replicas.admission.waiting import Entry
 
 
 class NotLetInError(GracefulHTTPError):
-    """What vLLM's handlers see of a refusal; the client is sent the ticket's answer instead."""
+    """A refusal as vLLM's handlers see it; the client gets the ticket's answer instead."""
 
 
 class WaitedTooLongError(GenerationError):
-    """What vLLM's handlers see of a queue timeout: of this kind they log no stack."""
+    """A queue timeout as vLLM's handlers see it: they log no stack for this kind."""
 
 
 class Ticket:
-    """One request's way through admission.
+    """One request's context in admission.
 
     Attributes:
-        answer: what to send instead, once it is refused.
+        answer: what to send instead, if it is refused.
     """
 
     def __init__(self, gate: "Gate", asked: Asked) -> None:
@@ -55,13 +55,13 @@ class Ticket:
         self._closed = False
 
     def enter(self, prompt_tokens: int) -> Entry:
-        """Let one prompt of it in.
+        """Admit one of its prompts.
 
         Raises:
             NotLetInError: it is refused; ``answer`` says why.
-            CancelledError: it is over, its client has left.
+            CancelledError: its client has left.
         """
-        if self._closed:  # its handler runs on, and nobody would say when this prompt is gone
+        if self._closed:  # its handler still runs, but nothing would end this entry
             raise asyncio.CancelledError
         if refused := self._gate.check(self.asked, prompt_tokens, own=self._inside()):
             self.answer = refused
@@ -71,16 +71,16 @@ class Ticket:
         return entry
 
     def limit(self, left_s: float) -> asyncio.Timeout:
-        """How long a prompt of it may wait: as long as it takes, once another has begun."""
+        """The limit on a prompt's wait; none once another prompt has begun."""
         made = asyncio.timeout(None if self._begun else max(left_s, 0.0))
         self._limits.append(made)
         return made
 
     def begins(self) -> None:
-        """A prompt of it has its first token: it is being served, and waits no longer."""
+        """One of its prompts has its first token: the request is served, and waits no longer."""
         self._begun = True
         for limit in self._limits:
-            with contextlib.suppress(RuntimeError):  # it is over
+            with contextlib.suppress(RuntimeError):  # that limit is over
                 limit.reschedule(None)
         self._limits.clear()
 
@@ -89,12 +89,12 @@ class Ticket:
         return self.asked.left_s(self._gate.clock())
 
     def _inside(self) -> int:
-        """How many prompts of it are."""
+        """Number of its prompts inside."""
         return sum(not entry.ended for entry in self._entries)
 
     @property
     def predicted_s(self) -> float | None:
-        """The longest wait that was predicted for a prompt of it; None where none was."""
+        """The longest predicted wait of its prompts; None if unknown."""
         known = [e.predicted_s for e in self._entries if e.predicted_s is not None]
         return max(known, default=None)
 
@@ -104,29 +104,29 @@ class Ticket:
         return self.answer
 
     def failed(self) -> Answer:
-        """The engine died before the first byte."""
+        """The answer if the engine died before the first byte."""
         self.answer = self._gate.admission.failed(self.asked, self._gate.clock(), self._gate.draw())
         return self.answer
 
     def close(self) -> None:
-        """It is over: what was let in and never begun makes room."""
+        """The request is over: prompts that were admitted and never began leave the queue."""
         self._closed = True
         for entry in self._entries:
             self._gate.admission.waiting.end(entry, self._gate.clock())
 
 
 current: ContextVar[Ticket | None] = ContextVar("brimful_ticket", default=None)
-# No other engine is to go on with a request if its own dies (``replicas.server.failover``).
+# No other engine may continue a request if its engine dies (``replicas.server.failover``).
 ends_with_engine: ContextVar[bool] = ContextVar("brimful_ends_with_engine", default=False)
 
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """One call of ``generate``, until the engine has made its first token or it is over.
+    """One call of ``generate``, until its first token or its end.
 
     Args:
-        ids: vLLM's own, one for each sequence of it. What a client calls its request is no name:
-            two that are here at once may have the same (``X-Request-Id``).
+        ids: vLLM's own ids, one for each sequence. The client's id is not unique: two requests
+            may have one ``X-Request-Id``.
     """
 
     ticket: Ticket
@@ -139,7 +139,7 @@ _calling: ContextVar[_Call | None] = ContextVar("brimful_call", default=None)
 
 
 class Gate:
-    """One replica's admission, with a clock and a random number.
+    """One replica's admission, with a clock and random numbers.
 
     Args:
         named_classes: whether classes were configured.
@@ -156,15 +156,15 @@ class Gate:
         self.admission = admission
         self.clock, self.draw = clock, draw
         self.named_classes = named_classes
-        self._unstarted: dict[str, _Call] = {}  # by vLLM's own id of a request
+        self._unstarted: dict[str, _Call] = {}  # by vLLM's own request id
 
     @property
     def most_body_bytes(self) -> int:
-        """A request's body, at most."""
+        """The largest allowed body."""
         return int(self.admission.config.max_body_mb * 1e6)
 
     def ticket(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Ticket:
-        """A request has arrived.
+        """The context of a request that has arrived.
 
         Raises:
             BadRequestError: naming the field, its value and what is allowed.
@@ -174,11 +174,11 @@ class Gate:
         return Ticket(self, asked)
 
     def check(self, asked: Asked, prompt_tokens: int, own: int = 0) -> Answer | None:
-        """``Admission.check``, now."""
+        """``Admission.check`` at this time."""
         return self.admission.check(asked, prompt_tokens, self.clock(), self.draw(), own)
 
     def to_compute(self, prompt_tokens: int) -> int:
-        """Tokens of a prompt to compute, by what the prefix cache did not hold of the last ones."""
+        """Prompt tokens to compute, by the share of prefix hits among the last ones."""
         return math.ceil(prompt_tokens * self.admission.waiting.engine.computed_frac)
 
     def refused_per_s(self) -> float:
@@ -186,28 +186,28 @@ class Gate:
         return self.admission.refusals.per_s(self.clock())
 
     def learn(self, report: EngineReport, sla: Sla) -> None:
-        """The engine reported."""
+        """Take a report of the engine."""
         self.admission.waiting.learn(engine_view(report, sla))
 
     def configure(
         self, classes: ServiceClasses, config: AdmissionConfig, *, named_classes: bool
     ) -> None:
-        """Go by these from now on; who waits keeps the class and deadline it came with."""
+        """Use these from now on; waiting requests keep their class and deadline."""
         self.named_classes = named_classes
         self.admission.configure(classes, config)
 
     def guard(self, client: Any) -> None:
-        """From now on every ``generate`` of this ``AsyncLLM`` passes admission."""
+        """Make every ``generate`` of this ``AsyncLLM`` pass admission."""
         generate = client.generate
         ordered = client.vllm_config.scheduler_config.policy == "priority"
 
         def admit(
             prompt: Any, sampling_params: Any, request_id: str, *args: Any, **options: Any
         ) -> AsyncGenerator[Any, None]:
-            # Not a coroutine: who is refused is told before vLLM begins its answer.
+            # Not a coroutine: a refusal has to be raised before vLLM begins its answer.
             ticket = current.get() or self.ticket({}, {})
             entry = ticket.enter(self.to_compute(prompt_tokens(prompt)))
-            if ordered:  # of messages vLLM reads none in the body
+            if ordered:  # vLLM reads no priority from the body of messages
                 options["priority"] = options.get("priority") or ticket.asked.priority
             params = promised(sampling_params, self._slo(ticket.asked))
             outputs = generate(prompt, params, request_id, *args, **options)
@@ -227,12 +227,12 @@ class Gate:
         left_s = asked.arrived_s + asked.timeout_s - self.clock()
         call, limit = _Call(ticket, entry), ticket.limit(left_s)
         try:
-            if limit.when() is not None and left_s <= 0:  # the engine never hears of it
+            if limit.when() is not None and left_s <= 0:  # the engine must not hear of it
                 raise self._waited_too_long(ticket, entry)
             try:
                 async with limit:
                     _calling.set(call)
-                    first = await anext(outputs)  # cancelled, vLLM aborts it in the engine
+                    first = await anext(outputs)  # if cancelled, vLLM aborts it in the engine
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -252,7 +252,7 @@ class Gate:
             await outputs.aclose()
 
     def _start(self, call: _Call) -> None:
-        """The engine has made the first token of this call; nothing where that was known."""
+        """The engine has made the first token of this call; no effect if that is known."""
         if call.begun:
             return
         self._forget(call)
@@ -266,7 +266,7 @@ class Gate:
         call.ids.clear()
 
     def _watch_first_tokens(self, processor: Any) -> None:
-        """Hear of every first token: an answer that is not streamed comes with its last one."""
+        """Notice every first token; without streaming the answer comes only at the end."""
         add, process = processor.add_request, processor.process_outputs
 
         def added(request: Any, *args: Any, **options: Any) -> Any:
@@ -296,7 +296,7 @@ class Gate:
 
 
 def promised(sampling_params: Any, slo: RequestSlo | None) -> Any:
-    """The same with what its class is promised, for the engine; nobody else says that."""
+    """Sampling parameters with the class's SLO for the engine; only admission may set it."""
     told = dict(sampling_params.extra_args or {})
     if slo is None and KEY not in told:
         return sampling_params
@@ -307,7 +307,7 @@ def promised(sampling_params: Any, slo: RequestSlo | None) -> Any:
 
 
 def prompt_tokens(prompt: Any) -> int:
-    """How many tokens a prompt has, of what vLLM's app hands to ``generate``; 0 where not known."""
+    """Tokens of a prompt as vLLM's app passes it to ``generate``; 0 if unknown."""
     known = prompt if isinstance(prompt, Mapping) else getattr(prompt, "__dict__", {})
     held = (known.get(name) for name in ("prompt_token_ids", "prompt_embeds"))
     return len(next((one for one in held if one is not None), ()))

@@ -1,7 +1,7 @@
-"""Admission in front of vLLM's own app: who waits for it, and what is sent of an answer.
+"""Admission in front of vLLM's own app.
 
-The answer's status is held back until there is a first byte to send with it. Until then a refusal,
-a timeout or a dead engine is a status of its own, and never an error frame inside a 200.
+The answer's status is held back until its first byte. Until then a refusal, a timeout or a dead
+engine has its own status, and is never an error frame in a 200.
 """
 
 import json
@@ -15,32 +15,32 @@ from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, sen
 from replicas.admission.asked import TIER, check_headers, too_long
 from replicas.admission.gate import Gate, Ticket, current, ends_with_engine
 
-# Whose requests wait for the engine's first token.
+# Paths of requests that wait for the engine's first token.
 GENERATES = ("/completions", "/responses", "/messages", "/generate", "/invocations")
-ECHOES = ("/completions", "/responses")  # whose answers have a service_tier
+ECHOES = ("/completions", "/responses")  # paths of answers with a service_tier
 ERROR_FRAME = b'data: {"error"'
 ERROR_FRAMES = (ERROR_FRAME, b"event: error\n")
-ANNOUNCING = (b"event: response.created\n", b"event: response.in_progress\n")  # before any token
+ANNOUNCING = (b"event: response.created\n", b"event: response.in_progress\n")  # before a token
 DEAD = "Not served: the engine failed before the first token."
-NO_FAILOVER = (b"x-brimful-failover", b"off")  # a request that is to end with its engine
-PREDICTED = b"x-brimful-predicted-wait-ms"  # to the first token, from when it was let in
+NO_FAILOVER = (b"x-brimful-failover", b"off")  # a request that must end with its engine
+PREDICTED = b"x-brimful-predicted-wait-ms"  # to the first token, from admission
 
 
 class Traces(Protocol):
-    """Makes a span of each request (``replicas.server.tracing``)."""
+    """Makes a span for each request (``replicas.server.tracing``)."""
 
     def request(self, scope: Any, send: Send) -> AbstractContextManager[Send]: ...
 
 
 class AdmissionMiddleware:
-    """ASGI middleware, inside the door, which has read the body.
+    """ASGI middleware inside the auth middleware, which has read the body.
 
     Args:
         client: vLLM's ``AsyncLLM``.
-        gate: None: nobody is refused. An answer is held all the same: a request that waits for an
-            engine that dies is told to come again, and one that waits in a replica that is killed
-            has got nothing, so that HAProxy sends it to another.
-        traces: None: no spans are made.
+        gate: None: no request is refused. An answer is held all the same: if the engine dies, a
+            waiting request is told to come again. If the replica is killed, the client has no byte
+            yet, so HAProxy sends the request to another replica.
+        traces: None: no spans.
     """
 
     def __init__(
@@ -81,7 +81,8 @@ class AdmissionMiddleware:
             await held.flush()
         except Exception:
             told = await held.refused()
-            # Over a refusal vLLM fails once it has announced an answer; all else is for the log.
+            # After vLLM has announced an answer it fails over a refusal; all other errors are
+            # logged.
             if told is None or told.reason == "engine_failed":
                 raise
         finally:
@@ -89,35 +90,35 @@ class AdmissionMiddleware:
                 ticket.close()
 
     def _ticket(self, gate: Gate, scope: Any) -> Ticket | None:
-        """What a request asks for; None where it is none for the engine.
+        """The context of a request; None if it is not for the engine.
 
         Raises:
-            RefusedError: it cannot be meant so.
+            RefusedError: it is invalid.
         """
         named = [(k.decode("latin-1").lower(), v.decode("latin-1")) for k, v in scope["headers"]]
         check_headers(named)
         if scope["method"] != "POST":
             return None
-        body: Body | None = scope.get(BODY)  # none of a client that left before its end
+        body: Body | None = scope.get(BODY)  # None if the client left before its end
         if body is not None and body.size_bytes > gate.most_body_bytes:
             raise too_long(gate.most_body_bytes)
         return gate.ticket(dict(named), {} if body is None else body.fields)
 
 
 class _HeldAnswer:
-    """Sends an answer on, its start together with its first byte.
+    """Sends an answer, with its start held until the first byte.
 
     Args:
         client: vLLM's ``AsyncLLM``.
-        ticket: None: nobody is refused.
-        echo: the class that the answer names; None: none.
+        ticket: None: no request is refused.
+        echo: the class to name in the answer; None: none.
     """
 
     def __init__(self, client: Any, ticket: Ticket | None, send: Send, echo: str | None) -> None:
         self._client, self._ticket, self._send, self._echo = client, ticket, send, echo
         self._start: Message | None = None
-        self._announced = b""  # events of a stream that come before its first token
-        self._whole: bytes | None = None  # of a JSON answer that is to be changed
+        self._announced = b""  # events of a stream before its first token
+        self._whole: bytes | None = None  # of a JSON answer to be changed
         self._over = False  # another answer has been sent
 
     async def send(self, message: Message) -> None:
@@ -156,16 +157,16 @@ class _HeldAnswer:
         await self._send(message)
 
     async def flush(self) -> None:
-        """The app is done; what it began without a body goes out as it is."""
+        """The app is done; send a start without a body."""
         if self._start is not None and not self._over:
             await self._send(self._start)
             if self._announced:
                 await self._send({"type": "http.response.body", "body": self._announced})
 
     async def refused(self) -> Answer | None:
-        """The app failed: what a refusal was, or has to be now; None: there is none.
+        """The app failed: its refusal, if any, or the answer for a dead engine.
 
-        It is sent where nothing of the app's own answer was.
+        It is sent if nothing of the app's answer was.
         """
         if self._start is not None and not self._over:
             instead = self._refusal
@@ -177,7 +178,7 @@ class _HeldAnswer:
         return self._refusal if self._over else None
 
     def _instead(self, status: int, body: bytes) -> Answer | None:
-        """What is sent instead of an answer that has not begun; None: that one."""
+        """What to send instead of an answer that has not begun; None: that answer."""
         if self._refusal is not None:
             return self._refusal
         if status == 200 and body.startswith(ERROR_FRAMES):
@@ -198,7 +199,7 @@ class _HeldAnswer:
         return self._ticket.failed()
 
     def _predicted(self) -> list[tuple[bytes, bytes]]:
-        """What the client can hold its own wait against."""
+        """The predicted wait, for the client to compare."""
         predicted_s = None if self._ticket is None else self._ticket.predicted_s
         return [] if predicted_s is None else [(PREDICTED, str(round(predicted_s * 1000)).encode())]
 
@@ -222,7 +223,7 @@ class _HeldAnswer:
 
 
 def _announces(body: bytes) -> bool:
-    """Whether a part of a stream says no more than that there is an answer to come."""
+    """Whether a part of a stream only announces an answer."""
     events = [event for event in body.split(b"\n\n") if event]
     return bool(events) and all(event.startswith(ANNOUNCING) for event in events)
 
@@ -236,7 +237,7 @@ def _error_in(body: bytes) -> tuple[int, str, str | None]:
 
 
 def with_class(frames: bytes, name: str) -> bytes:
-    """Server-sent events whose first one says which class was served."""
+    """Server-sent events whose first one names the class that was served."""
     begin = b"data: {"
     if not frames.startswith(begin):
         return frames

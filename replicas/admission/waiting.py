@@ -1,4 +1,4 @@
-"""Who waits for a first token in this replica, and how long one more would. Pure."""
+"""Requests that wait for a first token, and how long one more would wait. Pure."""
 
 import math
 from bisect import bisect_right
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from replicas.admission.drain import LEAST_SHARE, LEAST_STARTS, ArrivalRate, DrainRate, EngineView
 
-BACK = 2**63  # a priority after all others: the back of the whole queue
-SURGE_SHARE = 0.05  # of the drain, that is counted on for a class whatever comes above it
+BACK = 2**63  # after all other priorities: the end of the queue
+SURGE_SHARE = 0.05  # least share of the drain for a class in a surge of higher ones
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One request that was let in.
+    """One admitted request.
 
     Args:
         predicted_s: predicted wait from ``let_in_s`` on; None if unknown.
-        due_s: when its first token is late, on the replica's clock.
+        due_s: deadline of its first token, on the replica's clock.
         queued: no slot was free for it.
     """
 
@@ -40,13 +40,13 @@ class _Rank:
 
 
 def level_of(priority: int, levels: Sequence[int]) -> int:
-    """The level that a priority counts at: a priority itself, and the first of those like it.
+    """The level at which a priority counts: nearby priorities share one.
 
-    Clients may name any of four billion, and each level costs every request a little. Those of the
-    configured classes are levels; between and around them levels are twice as far apart each time.
+    Clients may send any of four billion priorities, and each level costs every request a little.
+    The priorities of configured classes are levels; between and around them, distances double.
 
     Args:
-        levels: the classes', from the first served on; at least one.
+        levels: of the classes, first served first; at least one.
     """
     place = bisect_right(levels, priority)
     if not place:
@@ -57,17 +57,17 @@ def level_of(priority: int, levels: Sequence[int]) -> int:
 
 
 class Waiting:
-    """Counts by priority, fresh with every event; what the engine says comes with its reports.
+    """Counts by priority, updated with every event; the engine's part comes with its reports.
 
     Args:
-        slots: requests that the engine runs at once, at most; until its first report says more.
+        slots: requests that the engine runs at once, at most; used until its first report.
 
     Attributes:
         running: requests with a first token that have not ended.
-        engine: the last report, as far as waiting depends on it.
-        drain: how fast prompts of those that wait are computed.
-        turns: how fast those start for which no slot was free. How fast free slots fill says
-            nothing of how fast taken ones come free.
+        engine: what waiting depends on in the last report.
+        drain: rate at which waiting prompts are computed.
+        turns: rate at which requests start for which no slot was free; free slots fill at another
+            rate than taken ones come free.
     """
 
     def __init__(self, now_s: float, slots: int) -> None:
@@ -78,33 +78,33 @@ class Waiting:
         self._ends = ArrivalRate(now_s)
         self._ranks: dict[int, _Rank] = {}
         self._arrivals: dict[int, ArrivalRate] = {}
-        self._inside_then = 0  # when the engine's view was taken
+        self._inside_then = 0  # at the time of the engine's view
 
     @property
     def requests(self) -> int:
-        """How many have no first token yet."""
+        """Requests without a first token."""
         return sum(rank.requests for rank in self._ranks.values())
 
     def empty_but_for(self, own: int) -> bool:
-        """Whether nothing is inside but so many requests, as far as the last report says."""
+        """Whether no more than ``own`` requests are inside, by the last report."""
         return self.running + self.requests <= own and self._free_slots() + own > 0
 
     def requests_before(self, priority: int) -> int:
-        """... and are served no later than one of this priority."""
+        """Requests without a first token, of this priority or above."""
         return sum(rank.requests for p, rank in self._ranks.items() if p <= priority)
 
     @property
     def tokens(self) -> int:
-        """Their prompt tokens: a prompt that is half computed counts as a whole."""
+        """Prompt tokens of waiting requests; half-computed prompts count as a whole."""
         return sum(rank.tokens for rank in self._ranks.values())
 
     def learn(self, view: EngineView) -> None:
-        """A report came."""
+        """Take a report."""
         self.engine = view
         self._inside_then = self.running + self.requests
 
     def add(self, entry: Entry, now_s: float) -> None:
-        """One more waits."""
+        """A request begins to wait."""
         self._pass_time(now_s)
         entry.queued = self._free_slots() <= 0
         self._queued += entry.queued
@@ -114,13 +114,13 @@ class Waiting:
         self.asked(entry.priority, now_s)
 
     def asked(self, priority: int, now_s: float) -> None:
-        """One of this priority came, and was let in or not."""
+        """A request of this priority arrived, admitted or not."""
         if priority not in self._arrivals:
             self._arrivals = {p: a for p, a in self._arrivals.items() if a.per_s(now_s) > 1e-3}
         self._arrivals.setdefault(priority, ArrivalRate(now_s)).arrived(now_s)
 
     def start(self, entry: Entry, now_s: float) -> None:
-        """One has its first token, and runs."""
+        """A request got its first token, and runs."""
         self._pass_time(now_s)
         self._leave(entry)
         entry.started = True
@@ -130,7 +130,7 @@ class Waiting:
             self.turns.started(entry.prompt_tokens)
 
     def end(self, entry: Entry, now_s: float) -> None:
-        """One is gone: finished, aborted, or never begun."""
+        """A request is gone: finished, aborted, or never begun."""
         if entry.ended:
             return
         self._pass_time(now_s)
@@ -146,15 +146,15 @@ class Waiting:
     ) -> float | None:
         """How long one more request would wait for its first token, seconds.
 
-        Those of its priority and above go first. It waits for its turn and for its prompt tokens
-        behind all others', whichever takes longer; those above that are still to come take their
+        Requests of its priority and above go first. It waits for a slot and for its prompt tokens
+        behind all others, whichever takes longer; later arrivals of higher priority take their
         share of the drain.
 
         Args:
-            surge: those above come so many times as often as of late; from 1.
+            surge: factor on arrivals of higher priority; from 1.
 
         Returns:
-            None if neither a measurement nor a step model says anything.
+            None without a measurement or a step model.
         """
         self._pass_time(now_s)
         ahead = [rank for p, rank in self._ranks.items() if p <= priority]
@@ -173,28 +173,28 @@ class Waiting:
                 left_frac = min(left_frac, max(1 - surge * above_frac, SURGE_SHARE))
         turns: float = min(requests + 1, max(1 - self._free_slots(), 0))
         if surge > 1:
-            turns += math.sqrt(turns)  # slots come free at random: of Poisson's, 5 times in 6
+            turns += math.sqrt(turns)  # slots come free at random: enough in 5 of 6 cases (Poisson)
         turn_s = turns / (per_s * left_frac) if per_s else 0.0
         prompt_s = (tokens + prompt_tokens) / tokens_per_s if tokens_per_s else 0.0
         return max(turn_s, prompt_s / (left_frac if turn_s else 1.0)) + self.engine.step_s
 
     def per_s(self, now_s: float) -> float | None:
-        """Requests that start a second, as measured or as the report says; None if unknown."""
+        """Requests that start per second, as measured or reported; None if unknown."""
         starts_per_s = self.turns.requests_per_s
         if starts_per_s is None or not self.engine.full:
             return starts_per_s or self.engine.requests_per_s
-        # What started while the slots filled says nothing of how fast they come free.
+        # Starts while the slots filled say nothing of how fast they come free.
         if self._ends.known(now_s):
             return min(starts_per_s, self._ends.per_s(now_s))
         return min(starts_per_s, self.engine.requests_per_s or starts_per_s)
 
     def turns_unknown(self, priority: int, now_s: float) -> bool:
-        """Whether it is unknown how soon one more gets a slot, and enough wait to learn it."""
+        """Whether the time to a slot is unknown, and enough requests wait to learn it."""
         ahead = min(self.requests_before(priority), -self._free_slots())
         return ahead >= LEAST_STARTS and not self.per_s(now_s)
 
     def _free_slots(self) -> int:
-        """As of the last report and what came and went since; negative: so many have none."""
+        """By the last report and events since; negative: requests without a slot."""
         if self.engine.free_slots is None:
             return 0
         return self.engine.free_slots - (self.running + self.requests - self._inside_then)

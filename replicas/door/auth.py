@@ -1,4 +1,4 @@
-"""Who and what an application lets in, before anything of a request's body is read."""
+"""The auth middleware's checks of a request, before its body is read."""
 
 import random
 import time
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, MutableMapping
 from typing import Any
 
-from starlette._utils import get_route_path  # by which the app's router matches, too
+from starlette._utils import get_route_path  # as in the app's router
 
 from replicas.admission.answers import JITTER, LEAST_RETRY_S, Answer, RefusedError
 from replicas.admission.asked import KEYS_CLASSES
@@ -15,27 +15,27 @@ from replicas.door.keys import Key
 from replicas.door.paths import HEALTH, PING, VLLMS_ALONE, Paths, opener
 from replicas.door.settings import Security
 
-# Of a browser that shows another site's page: without it the app's CORS middleware, which allows
-# all origins in vLLM and in Ray Serve LLM, does nothing. And what only we may say to a replica.
-# ASGI's names of headers are in lower case.
+# Headers that the app must not see: those of a browser that shows another site's page, as vLLM's
+# and Ray Serve LLM's CORS middlewares allow all origins, and those that only Brimful may send to a
+# replica. ASGI's header names are lower-case.
 HIDDEN = (b"origin", b"access-control-", b"x-brimful-")
 AUTHORIZATION = b"authorization"
-X_API_KEY = b"x-api-key"  # in which most of Anthropic's clients send their key
+X_API_KEY = b"x-api-key"  # where most Anthropic clients send their key
 HIDDEN_WITH_KEY = (*HIDDEN, AUTHORIZATION, X_API_KEY)
 SCHEME = b"bearer"
 LET_IN = "let_in"
-NOBODY = "none"  # in place of a key's name
+NOBODY = "none"  # instead of a key's name
 
 Scope = MutableMapping[str, Any]
 Count = Callable[[str, str], None]
-"""What is told of each request: the name of its key, and ``LET_IN`` or why it was refused."""
+"""Called for each request with the name of its key, and ``LET_IN`` or the reason of a refusal."""
 
 
 class Rules:
-    """A ``security`` block, ready to go by.
+    """A parsed ``security`` block with its keys.
 
     Raises:
-        ConfigError: the keys that it names cannot be read.
+        ConfigError: its keys cannot be read.
     """
 
     def __init__(self, security: Security, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,14 +46,14 @@ class Rules:
 
 
 class Door:
-    """One process's door.
+    """The auth checks of one process.
 
     Args:
-        count: is told of each request.
+        count: called for each request.
 
     Attributes:
-        rules: what it goes by; may be changed while requests are inside.
-        served: paths of the app behind it; None: those that vLLM's has.
+        rules: the present ones; may be changed while requests are inside.
+        served: paths of the app; None: those of vLLM's.
     """
 
     served: Container[str] | None = None
@@ -64,13 +64,13 @@ class Door:
         self._inside: Counter[str] = Counter()  # requests, by the name of their key
 
     def enter(self, scope: Scope) -> Key | None:
-        """Let an ASGI request or websocket in; its headers are then those that the app may see.
+        """Admit an ASGI request or websocket; removes headers that the app must not see.
 
         Returns:
-            Its key, for ``leave``; None if none was asked for.
+            Its key, for ``leave``; None if none is needed.
 
         Raises:
-            RefusedError: it may not come in; ``answer`` says why.
+            RefusedError: ``answer`` says why.
         """
         path = get_route_path(scope)
         self._check_path(path, scope.get("method", "GET"))
@@ -88,7 +88,7 @@ class Door:
         return key
 
     def leave(self, key: Key | None) -> None:
-        """A request that was let in is over."""
+        """A request that was admitted is over."""
         if key is not None:
             self._inside[key.name] -= 1
             if not self._inside[key.name]:
@@ -141,7 +141,7 @@ class Door:
 
 
 def _shown(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The key that a request shows; empty: none, or none that is clear."""
+    """The key that a request shows; empty: none, or several."""
     shown = [(name, value) for name, value in headers if name in (AUTHORIZATION, X_API_KEY)]
     bearers = [value for name, value in shown if name == AUTHORIZATION]
     if not bearers:

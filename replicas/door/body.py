@@ -1,4 +1,4 @@
-"""What is read of a request's body: once, for the door, for admission and for the app."""
+"""Reads a request's body once, for the auth middleware, admission and the app."""
 
 import asyncio
 import json
@@ -14,20 +14,20 @@ from replicas.door import responses
 from replicas.door.limits import bounded, check_fields, check_sent
 from replicas.door.settings import Limits
 
-# Of a body that is too long, so much is read and thrown away before the answer: a client that
-# still writes does not read it.
+# At most this much of a body that is too long is read before the answer: a client that still
+# writes does not read it.
 MOST_DISCARDED_BYTES = 64_000_000
 DISCARDING_S = 10.0
 
 
 async def read_body(scope: Any, receive: Receive, limits: Limits) -> Receive:
-    """Read it, check what it asks for, and keep it in the scope (``BODY``).
+    """Read and check the body, and keep it in the scope (``BODY``).
 
     Returns:
-        What the app reads it from.
+        The app's ``receive``.
 
     Raises:
-        BadRequestError: it is too long, or asks for too much.
+        BadRequestError: the body is too long, or asks for too much.
     """
     headers = dict(scope["headers"])
     body, over = await _whole(receive, _length(headers), int(limits.max_body_mb * 1e6))
@@ -45,7 +45,7 @@ async def read_body(scope: Any, receive: Receive, limits: Limits) -> Receive:
 
 
 async def _whole(receive: Receive, length: int, most_bytes: int) -> tuple[bytes, Message | None]:
-    """The body; or, of a client that left, the message that says so."""
+    """The body; or the disconnect message, if the client left."""
     parts, size, more = [], 0, length <= most_bytes
     while more:
         message = await receive()
@@ -64,7 +64,7 @@ async def _whole(receive: Receive, length: int, most_bytes: int) -> tuple[bytes,
 
 
 async def _discard(receive: Receive, size: int, length: int) -> None:
-    """Read what is left of a body, if that is not too much."""
+    """Read the rest of a body, if it is not too long."""
     if length > MOST_DISCARDED_BYTES:
         return
     try:
@@ -84,16 +84,16 @@ def _length(headers: dict[bytes, bytes]) -> int:
 
 
 def _is_form(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether the app reads the body as a form; of several types the app may go by any."""
+    """Whether the app reads the body as a form; with several types, it may use any of them."""
     types = [value for name, value in headers if name == b"content-type"]
     return bool(types) and all(one.lower().startswith(b"multipart/") for one in types)
 
 
 def _fields(body: bytes) -> dict[str, Any]:
-    """The fields of a JSON object; what is none is for the app to refuse.
+    """The fields of a JSON object; empty if it is none, which the app refuses.
 
     Raises:
-        BadRequestError: it is nested too deeply to be read here; the app might still read it.
+        BadRequestError: it is nested too deeply to be parsed here; the app might still parse it.
     """
     try:
         fields = json.loads(body)

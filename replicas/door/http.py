@@ -1,4 +1,4 @@
-"""The door as ASGI middleware: in front of vLLM's own app and of Ray Serve LLM's ingress."""
+"""The auth middleware, in front of vLLM's own app and of Ray Serve LLM's ingress."""
 
 from typing import Any
 
@@ -10,15 +10,12 @@ from replicas.door.auth import LET_IN, NOBODY, Door
 from replicas.door.body import read_body
 from replicas.door.paths import METHODS
 
-POLICY_VIOLATION = 1008  # of a websocket that is closed
+POLICY_VIOLATION = 1008  # close code of a websocket
 WITH_BODY = ("PATCH", "POST", "PUT")
 
 
 class DoorMiddleware:
-    """ASGI middleware: who may enter, and what is read of the body.
-
-    A chunk of an answer does not pass it.
-    """
+    """ASGI middleware: checks keys, paths and bodies. Chunks of an answer do not pass it."""
 
     def __init__(self, app: App, door: Door) -> None:
         self._app, self._door = app, door

@@ -1,4 +1,4 @@
-"""Where keys come from: a file, which is read again when it changes, or an environment variable."""
+"""Keys from a file, which is read again if it changes, or from an environment variable."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from controller.errors import ConfigError
 from replicas.door.keys import KeyRing, parse_keys
 from replicas.door.settings import KeysFrom
 
-LOOKS_EVERY_S = 1.0  # at a file, for whether it has changed
+LOOKS_EVERY_S = 1.0  # between two checks of the file
 MOST_BYTES = 4 * 1024 * 1024
 
 logger = logging.getLogger("ray.serve")
@@ -20,10 +20,10 @@ Stamp = tuple[int, int, int]
 
 
 class KeySource:
-    """The keys of one door.
+    """The keys of one auth middleware.
 
     Raises:
-        ConfigError: there are none that can be read: no client could come in.
+        ConfigError: no key can be read, so no client would be admitted.
     """
 
     def __init__(self, config: KeysFrom, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,7 +33,7 @@ class KeySource:
         self._look_s = clock() + LOOKS_EVERY_S
 
     def ring(self) -> KeyRing:
-        """The keys that are good now; those of before where a changed file cannot be read."""
+        """The valid keys; if a changed file cannot be read, the previous ones."""
         if self._config.file is not None and self._clock() >= self._look_s:
             self._look_s = self._clock() + LOOKS_EVERY_S
             stamp = self._stamped()
@@ -68,10 +68,10 @@ class KeySource:
 
 
 def read_keys(config: KeysFrom) -> KeyRing:
-    """The keys that a ``keys`` block names.
+    """The keys of a ``keys`` block.
 
     Raises:
-        ConfigError: they cannot be read; without anything of what was read.
+        ConfigError: they cannot be read; its message repeats nothing of the file.
     """
     if config.file is not None:
         path = Path(config.file)

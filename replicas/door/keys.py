@@ -1,4 +1,4 @@
-"""Who may ask: bearer keys by name. Pure. No message of this module repeats what a file holds."""
+"""Bearer keys by name. Pure. No message of this module repeats the contents of a file."""
 
 import re
 import secrets
@@ -13,8 +13,8 @@ from controller.classes import NAME
 from controller.errors import ConfigError
 from controller.yaml_text import Loader
 
-LEAST_LENGTH = 16  # of a key; a shorter one can be guessed
-# What RFC 6750 lets stand after "Bearer".
+LEAST_LENGTH = 16  # of a key; shorter ones can be guessed
+# What RFC 6750 allows after "Bearer".
 KEY = re.compile(rf"[A-Za-z0-9._~+/-]{{{LEAST_LENGTH},512}}={{0,2}}")
 HASHED = "sha256:"
 DIGEST = re.compile(r"[0-9a-fA-F]{64}")
@@ -25,18 +25,17 @@ ALLOWED = (
     "a mapping with `keys` alone, a list of {name, key or sha256, classes, max_in_flight};"
     f" or a line for each key: {LINE}"
 )
-NO_LINE = ("{", "[", '"', "'", "---", "keys:", "- ")  # what YAML and JSON begin with
-MOST_LINES = 3  # that are named one by one if none of a file is a key
+NO_LINE = ("{", "[", '"', "'", "---", "keys:", "- ")  # beginnings of YAML and JSON
+MOST_LINES = 3  # named one by one if no line is a key
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One client's key, of which only its digest is kept.
+    """One client's key; only its digest is kept.
 
     Args:
-        classes: the classes it may name, the first of which its requests have where they name none;
-            empty: any, and the default one.
-        max_in_flight: requests of it that a process serves at once, at most; None: any number.
+        classes: classes that it may name, the default first; empty: any.
+        max_in_flight: its requests that a process serves at once, at most; None: any number.
     """
 
     name: str
@@ -47,7 +46,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """All keys that are good now."""
+    """All valid keys."""
 
     keys: tuple[Key, ...]
     _by_digest: dict[bytes, Key] = field(init=False, repr=False, compare=False)
@@ -58,8 +57,8 @@ class KeyRing:
     def find(self, token: bytes) -> Key | None:
         """The key that a client showed.
 
-        How long the look-up takes depends on a randomised hash of the digest, and not on how far
-        it agrees with a key's; the one that is found is compared in constant time.
+        The look-up time depends on a randomised hash of the digest, not on how much of a key
+        agrees; the result is compared in constant time.
         """
         shown = sha256(token).digest()
         key = self._by_digest.get(shown)
@@ -71,7 +70,7 @@ def parse_keys(text: str, where: str) -> KeyRing:
     line for each (``LINE``; semicolons end a line, too; ``#`` begins a comment).
 
     Raises:
-        ConfigError: each problem with its place, and nothing of what stands there.
+        ConfigError: each problem with its place, without the text that is there.
     """
     what = "YAML of another shape"
     try:
@@ -112,7 +111,7 @@ def _line_of(error: Exception) -> str:
 
 
 def _first(text: str) -> str:
-    """The first line that holds something."""
+    """The first line with text, comments aside."""
     lines = (line.strip() for line in text.splitlines())
     return next((line for line in lines if line and not line.startswith("#")), "")
 
@@ -163,7 +162,7 @@ def _key(entry: Any, place: str) -> Key:
         )
     classes = entry.get("classes", ())
     named = isinstance(classes, list) and classes and all(map(_is_name, classes))
-    if "classes" in entry and not named:  # an empty list would let it name any
+    if "classes" in entry and not named:  # an empty list would allow any
         found.append(f"{place}: classes: must be a list of one name or more; without it, any")
     most = entry.get("max_in_flight")
     if most is not None and (type(most) is not int or most < 1):

@@ -1,5 +1,5 @@
-"""What one request may ask for: of its fields, those that multiply what it costs, and numbers and
-text that cannot be sent to the engine. Pure.
+"""Bounds on a request: fields that multiply its cost, and values that the engine cannot be sent.
+Pure.
 
 vLLM's own bounds hold as well: the model's length, ``max_logprobs``.
 """
@@ -32,38 +32,37 @@ BOUNDED = {
     "input": "max_prompts",
 }
 PROMPTS = tuple(name for name, key in BOUNDED.items() if key == "max_prompts")
-A_CONVERSATION = ("/v1/responses", "input")  # one prompt, however many items it has
-# By which field a request says how many tokens it wants, where vLLM would otherwise go on to the
-# model's length; the first is written if none is there.
+A_CONVERSATION = ("/v1/responses", "input")  # one prompt with any number of items
+# Fields with the number of wanted tokens, for paths on which vLLM's default is the model's length;
+# the first is written if none is set.
 UNBOUNDED = {
     "/v1/chat/completions": ("max_completion_tokens", "max_tokens"),
     "/v1/responses": ("max_output_tokens",),
 }
-# Of a request's fields, those that vLLM hands to its engine as they are. Msgpack, by which it does
-# so, has no whole numbers beyond these; the API would answer 500 and keep what it noted of the
-# request for good.
-# Where text is read as a whole number too:
+# Fields that vLLM passes to its engine as they are. They go by msgpack, which has no larger whole
+# numbers than MOST_INT: the API would answer 500 and never free its state of the request.
+# Fields in which text is read as a whole number, too:
 WHOLE = {"allowed_token_ids", "logprob_token_ids", "max_tokens", "min_tokens", "stop_token_ids"}
 WHOLE |= {"routed_experts_prompt_start", "stream_interval", "thinking_token_budget", "top_k"}
 WHOLE |= {"repetition_detection"}
-# Of anything: a schema, parameters, what a reasoning parser gets.
+# Fields with anything: a schema, parameters, input of a reasoning parser.
 OBJECTS = {"structured_outputs", "response_format", "text", "chat_template_kwargs"}
 OBJECTS |= {"output_config", "kv_transfer_params", "ec_transfer_params", "vllm_xargs"}
 TEXTS = {"stop", "bad_words", "cache_salt", "request_id", "session_id", "documents"}
 SENT = WHOLE | OBJECTS | TEXTS
 LEAST_INT, MOST_INT = -(2**63), 2**64 - 1
-FEWEST_DIGITS = len(str(LEAST_INT)) - 1  # of a number beyond them
+FEWEST_DIGITS = len(str(LEAST_INT)) - 1  # of a number beyond these
 AS_VLLM_READS: TypeAdapter[int] = TypeAdapter(int)
 SURROGATE = re.compile("[\ud800-\udfff]")
-# What a lone surrogate can have come from: an escape of JSON, its three bytes, or UTF-16 and -32.
+# Origins of a lone surrogate: an escape of JSON, its three bytes, or UTF-16 and -32.
 MAY_BE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
 
 
 def check_sent(fields: Mapping[str, Any], body: bytes | None = None) -> None:
-    """Refuse whole numbers that vLLM's engine cannot be sent, and text that no tokenizer reads.
+    """Refuse whole numbers that cannot be sent to vLLM's engine, and text that is no Unicode.
 
     Args:
-        body: what the fields were read from, where that is known: hardly any can hold such text.
+        body: source of the fields, if known: few bodies can hold such text.
 
     Raises:
         BadRequestError: naming the field, the value and what is allowed.
@@ -72,7 +71,7 @@ def check_sent(fields: Mapping[str, Any], body: bytes | None = None) -> None:
         _check_text(fields)
     names = fields.keys() & SENT
     if isinstance(fields.get("tool_choice"), dict) or fields.get("tool_choice") == "required":
-        names |= fields.keys() & {"tools"}  # of their schemas vLLM makes that of the answer
+        names |= fields.keys() & {"tools"}  # vLLM makes the answer's schema from theirs
     for name in names:
         for one in _parts(fields[name]):
             if not LEAST_INT <= _whole(one, name in WHOLE) <= MOST_INT:
@@ -92,7 +91,7 @@ def _check_text(fields: Mapping[str, Any]) -> None:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """The value and all that it holds, keys too."""
+    """The value and all parts of it, keys included."""
     below = [value]
     while below:
         one = below.pop()
@@ -106,7 +105,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _whole(value: Any, text_too: bool) -> int:
-    """0 for what is no whole number."""
+    """0 for anything but a whole number."""
     if isinstance(value, int):
         return value
     if text_too and isinstance(value, str) and len(value) >= FEWEST_DIGITS:
@@ -116,7 +115,7 @@ def _whole(value: Any, text_too: bool) -> int:
 
 
 def check_fields(fields: Mapping[str, Any], limits: Limits, path: str = "") -> None:
-    """Refuse a request that asks for more than it may.
+    """Refuse a request that asks for more than is allowed.
 
     Args:
         path: without the application's prefix.
@@ -149,12 +148,12 @@ def _asked(key: str, value: Any) -> float:
     if key == "max_prompts":
         return _prompts(value)
     number = _number(value)
-    everything = key == "max_logprobs" and number == -1  # vLLM's word for the whole vocabulary
+    everything = key == "max_logprobs" and number == -1  # vLLM's value for the whole vocabulary
     return math.inf if everything else number
 
 
 def _number(value: Any) -> float:
-    """As vLLM's models would read it, text too; 0 for what is none."""
+    """The number that vLLM's models would read, from text as well; 0 for others."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return 0.0
     try:
@@ -171,7 +170,7 @@ def _prompts(value: Any) -> int:
 
 
 def bounded(path: str, fields: Mapping[str, Any], limits: Limits) -> bytes | None:
-    """The body with the limit on tokens written into it; None if it says how many it wants.
+    """The body with the token limit added; None if the request has its own.
 
     Args:
         path: without the application's prefix.
@@ -179,7 +178,7 @@ def bounded(path: str, fields: Mapping[str, Any], limits: Limits) -> bytes | Non
     if limits.max_tokens is None:
         return None
     if path == "/v1/completions":
-        # Without the field vLLM generates 16 tokens; with null as many as fit.
+        # Without the field vLLM generates 16 tokens; with null, up to the model's length.
         wanted = None if "max_tokens" in fields and fields["max_tokens"] is None else True
         names: tuple[str, ...] = ("max_tokens",)
     else:

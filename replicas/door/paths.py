@@ -1,15 +1,15 @@
 """Which paths are served, and by which methods. Pure.
 
-vLLM's app has some fifty routes, of which a client of OpenAI's API needs these. Others compute for
-whoever asks without any key of vLLM's (``/invocations``), change the engine (``/scale_elastic_ep``)
-or tell about it (``/metrics``, ``/version``, ``/docs``).
+vLLM's app has some fifty routes; clients of OpenAI's API need these. Others compute without any key
+of vLLM's (``/invocations``), change the engine (``/scale_elastic_ep``) or reveal details of it
+(``/metrics``, ``/version``, ``/docs``).
 """
 
 import re
 from collections.abc import Iterable
 
 HEALTH = "/health"
-PING = "/ping"  # SageMaker's name for it
+PING = "/ping"  # SageMaker's name for health
 ALWAYS = (
     f"GET {HEALTH}",
     f"GET {PING}",
@@ -21,8 +21,8 @@ ALWAYS = (
     "POST /v1/embeddings",
     "POST /v1/responses",
 )
-# What clients of vLLM's other APIs and its users' tools ask for: closed, as it tells about the
-# server or is of another API than OpenAI's, and named with its key to whoever asks for it.
+# Routes of vLLM's other APIs and tools. They are closed, as they reveal the server or belong to
+# other APIs than OpenAI's; the error names the key that opens them.
 OPENED_BY_NAME = (
     "GET /metrics",
     "GET /version",
@@ -55,7 +55,7 @@ NONE: frozenset[str] = frozenset()
 
 
 def problem_of(entry: str) -> str | None:
-    """What is wrong with an entry of ``extra_paths``; None: nothing."""
+    """The problem with an entry of ``extra_paths``; None: none."""
     found = ENTRY.fullmatch(entry)
     if found is None or "*" in found[2].removesuffix(BELOW):
         return (
@@ -69,7 +69,7 @@ class Paths:
     """The paths that are served.
 
     Args:
-        extra: entries of ``extra_paths``, on top of those that always are.
+        extra: entries of ``extra_paths``, in addition to those always served.
     """
 
     def __init__(self, extra: Iterable[str] = ()) -> None:
@@ -83,17 +83,17 @@ class Paths:
             held[place] = held.get(place, NONE) | ({method} if method else set(METHODS))
 
     def methods(self, path: str) -> frozenset[str]:
-        """Those by which a path is served; none if it is not.
+        """Methods by which a path is served; empty if it is not.
 
         Args:
-            path: as the app's own router sees it: decoded, and without the application's prefix.
+            path: as in the app's router: decoded, without the application's prefix.
         """
         known = self._exact.get(path, NONE)
-        if path.endswith("/") and (whole := path.rstrip("/")):  # which the app redirects
+        if path.endswith("/") and (whole := path.rstrip("/")):  # the app redirects it
             known = known | self._exact.get(whole, NONE)
         for prefix, methods in self._below.items():
             if path.startswith(prefix):
-                known = known | methods  # of a path that is opened in two ways
+                known = known | methods  # it may be opened in two ways
         return known
 
 

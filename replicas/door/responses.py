@@ -1,7 +1,7 @@
-"""What ``/v1/responses`` may be given, where vLLM would fail over it. Pure.
+"""Checks input of ``/v1/responses`` on which vLLM would fail. Pure.
 
-vLLM 0.29 turns input items into chat messages and answers 500 for those that it does not know
-(docs/upstream/vllm-responses-input.md). They are the client's to mend, so they are a 400 here.
+vLLM 0.29 turns input items into chat messages and answers 500 to those that it does not know
+(docs/upstream/vllm-responses-input.md). The client can correct them, so they get a 400 here.
 """
 
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from replicas.admission.answers import BadRequestError
 PATH = "/v1/responses"
 MESSAGE = "message"
 OUTPUT = "function_call_output"
-OF_ITS_OWN = {"id", "status", "created_by"}  # with these vLLM reads it as an object, parts as well
-# Those that vLLM makes messages of; an item without a type is a message.
+OF_ITS_OWN = {"id", "status", "created_by"}  # with these vLLM reads it, and its parts, as objects
+# Types that vLLM can turn into messages; an item without a type is a message.
 TYPES = (MESSAGE, "function_call", OUTPUT, "reasoning")
 
 
 def check_input(fields: Mapping[str, Any]) -> None:
-    """Refuse input that vLLM has no words for.
+    """Refuse input items that vLLM cannot turn into messages.
 
     Raises:
-        BadRequestError: naming the item, what is wrong with it and what is allowed.
+        BadRequestError: naming the item, the problem and what is allowed.
     """
     items = fields.get("input")
     if not isinstance(items, list):
@@ -30,7 +30,7 @@ def check_input(fields: Mapping[str, Any]) -> None:
     for index, item in enumerate(items):
         name = f"input[{index}]"
         if not isinstance(item, dict):
-            continue  # vLLM's own 400
+            continue  # vLLM answers 400 itself
         kind = item.get("type") or MESSAGE
         if kind not in TYPES:
             allowed = ", ".join(TYPES)
@@ -46,7 +46,7 @@ def check_input(fields: Mapping[str, Any]) -> None:
         content = item.get("content")
         if content == []:
             raise BadRequestError(name, "a message needs content")
-        # Only a message that says its type becomes the object that vLLM reads a text of.
+        # Only a message with a type becomes the object from which vLLM reads a text.
         if item.get("type") == MESSAGE and isinstance(content, list) and _refuses(content[0]):
             said = "a message that begins with a refusal is not served here; allowed: output_text"
             raise BadRequestError(name, said)

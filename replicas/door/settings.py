@@ -1,4 +1,4 @@
-"""The ``security`` block of an application: what its HTTP door lets in."""
+"""The ``security`` block of an application: what its auth middleware admits."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
 
 
 class KeysFrom(Block):
-    """Where the keys are: never in the configuration itself, which Ray shows to whoever asks."""
+    """Where the keys are: never in the configuration, which Ray shows to its users."""
 
     file: str | None = Field(
         None, min_length=1, description="read again when it changes, on every node the same"
@@ -31,7 +31,7 @@ class KeysFrom(Block):
 
 
 class Limits(Block):
-    """What one request may ask for; vLLM's own bounds hold as well."""
+    """Bounds on one request; vLLM's own bounds hold as well."""
 
     max_body_mb: float = Field(
         8.0,
@@ -60,7 +60,7 @@ class Limits(Block):
 
 
 class Security(Block):
-    """What an application's door lets in; all of it may be left out."""
+    """What the auth middleware admits; all keys may be left out."""
 
     keys: KeysFrom | None = Field(None, description="who may ask; None: everybody")
     limits: Limits = Limits()
@@ -105,11 +105,11 @@ def parse_security(data: Any, where: str = "security") -> Security:
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
-    if isinstance(data, str):  # which may be a key
+    if isinstance(data, str):  # the text may be a key
         raise ConfigError([f"{where}: must be a mapping; what stands there is not repeated"])
     keys = data.get("keys") if isinstance(data, dict) else None
     if keys is not None and not (isinstance(keys, dict) and set(keys) <= {"file", "env"}):
-        # What stands there may be a key, so it is not repeated.
+        # The value may be a key, so it is not repeated.
         raise ConfigError(
             [
                 f"{where}.keys: must be a mapping with `file` or `env`, which name where the keys"

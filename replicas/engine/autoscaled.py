@@ -10,7 +10,7 @@ from controller.request_slo import KEY
 from replicas.engine.rate import Rate
 from replicas.engine.seen_lengths import PROMPTS_KEPT
 
-IDLE = RequestStatus.WAITING_FOR_STREAMING_REQ  # a session waits for its client, not for us
+IDLE = RequestStatus.WAITING_FOR_STREAMING_REQ  # a session waits for its client, not for the engine
 
 
 def autoscales(request: Request) -> bool:
@@ -21,17 +21,17 @@ def autoscales(request: Request) -> bool:
 
 
 class Autoscaled:
-    """Counts the requests that do. Until the first one comes that does not, it reports nothing."""
+    """Counts the load for autoscaling; None until a request comes that does not count."""
 
     def __init__(self, now_s: float) -> None:
-        self._others: set[str] = set()  # that do not count, until they end
+        self._others: set[str] = set()  # ids of requests that do not count, until they end
         self._has_others = False
         self._arrivals = self._first_tokens = self._late = 0
         self._rate = Rate(now_s)
         self._prompts, self._finished = LengthRing(PROMPTS_KEPT), LengthRing()
 
     def come(self, request: Request, *, for_another: bool = False) -> None:
-        """A request has come; ``for_another``: its prompt is computed for another replica."""
+        """Count a new request; ``for_another``: its prompt is computed for another replica."""
         if not autoscales(request):
             self._has_others = True
             self._others.add(request.request_id)
@@ -54,16 +54,16 @@ class Autoscaled:
             self._finished.add(request.num_prompt_tokens, request.num_output_tokens, cached)
 
     def gone(self, req_id: str) -> None:
-        """A request has ended, and no first token of it is yet to be measured."""
+        """Forget a request that has ended, and whose first token needs no measuring any more."""
         self._others.discard(req_id)
 
     def load(
         self, running: Iterable[Request], waiting: Iterable[Request], now_s: float
     ) -> AutoscaledLoad | None:
-        """What counts now; None: everything does.
+        """The load that counts for autoscaling; None: every request counts.
 
         Args:
-            running, waiting: requests; looked at only if some do not count.
+            running, waiting: requests; read only if some do not count.
         """
         rate_per_s = self._rate.per_s(self._arrivals, now_s)
         if not self._has_others:

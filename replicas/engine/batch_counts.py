@@ -1,7 +1,7 @@
-"""How many requests decode, what they attend to, and which are in prefill: from step to step.
+"""Counts of decoding requests, of the KV tokens they attend to, and of prompts in prefill.
 
-Counted anew from each ``SchedulerOutput``, and corrected for requests that end between two. So an
-error lasts one step: vLLM takes tokens back if drafts are rejected or blocks are lost.
+The counts are taken anew from each ``SchedulerOutput`` and corrected for requests that end before
+the next. So an error lasts one step, as when vLLM takes back rejected drafts or lost blocks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ class BatchCounts:
 
     Attributes:
         prefilling: running requests whose prompt is not computed yet, in the order they started.
-        kv_tokens: KV tokens that the others attend to.
+        kv_tokens: KV tokens that decoding requests attend to.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class BatchCounts:
     def scheduled(
         self, step: Scheduled, requests: Mapping[str, Request], skipped: Iterable[Request] = ()
     ) -> None:
-        """A step is scheduled: vLLM counts its tokens as computed.
+        """Count a scheduled step, whose tokens vLLM counts as computed.
 
         Args:
-            requests: those that the engine knows, by id.
-            skipped: decodes that the step leaves out.
+            requests: all requests of the engine, by id.
+            skipped: decodes that are not in the step.
         """
         kv = step.sample.kv_tokens + step.sample.decodes
         kv += sum(r.num_computed_tokens for r in skipped)
@@ -48,28 +48,28 @@ class BatchCounts:
         self.prefilling, self.kv_tokens = some, kv
 
     def leave(self, request: Request) -> None:
-        """It ended, lost its KV blocks, or becomes another: a session with its next input."""
+        """Remove a request that ended, lost its KV blocks, or is a session with a new input."""
         if request in self.prefilling:
             self.prefilling.remove(request)
         else:
             self.kv_tokens = max(self.kv_tokens - request.num_computed_tokens, 0)
 
     def prompts(self) -> list[tuple[int, int]]:
-        """Tokens left and tokens computed of those in prefill."""
+        """Tokens left and tokens computed of each prompt in prefill."""
         return [
             (r.num_tokens - r.num_computed_tokens, r.num_computed_tokens) for r in self.prefilling
         ]
 
 
 def decodes_first(running: list[Any], prefilling: list[Any]) -> list[Any] | None:
-    """Put those that decode before those in prefill, each in their order, for one step.
+    """Put decodes before requests in prefill for one step; both keep their order.
 
-    vLLM serves the running ones in order: a long prompt takes all that is left of a step's tokens,
-    and the decodes behind it get none.
+    vLLM serves running requests in order: a long prompt takes the rest of the step's tokens, and
+    decodes after it get none.
 
     Args:
         running: vLLM's list.
-        prefilling: those of it that are in prefill.
+        prefilling: its requests in prefill.
 
     Returns:
         The list as it was, for ``as_they_stood``; None if nothing was moved.
@@ -87,10 +87,10 @@ def decodes_first(running: list[Any], prefilling: list[Any]) -> list[Any] | None
 
 
 def as_they_stood(running: list[Any], before: list[Any] | None) -> None:
-    """Once a step is scheduled, take the order of before it; requests that started come last.
+    """Restore the order of ``before`` once a step is scheduled; requests that started come last.
 
-    vLLM preempts the last of its list. Without this, long prompts would always be last, and they
-    are the costliest to recompute.
+    vLLM preempts the last of its list. In the moved order that is a long prompt, the costliest
+    to recompute.
     """
     if before is None:
         return

@@ -1,4 +1,4 @@
-"""The batch of one engine as a report and the limiter ask for it: read off vLLM, never changed."""
+"""Reads vLLM's batch for the report and the limiter; changes nothing."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -14,18 +14,17 @@ from replicas.engine.request_facts import remotely_prefilled
 from replicas.engine.start_order import LOADING, blocked, may_start, passed_over
 from replicas.engine.vllm_queues import skipped_requests
 
-GROUPS = 64  # of alike requests, at most, in a report
-QUEUED = 64  # waiting requests that a report tells of, each of some ten blocks
+GROUPS = 64  # groups of similar requests in a report, at most
+QUEUED = 64  # waiting requests in a report, at most; a prompt has some ten blocks
 
 
 class BatchReader:
     """Reads the batch of one scheduler.
 
     Attributes:
-        counts_loads: each KV transfer that begins in the step to come takes a slot of it.
-        prefixes: which KV blocks they share.
-        found: of the first that waited at the last ``tables``, tokens in the prefix cache, as
-            ``PrefixSharing.found`` has them, by id.
+        counts_loads: whether a KV transfer takes a slot of the step in which it begins.
+        prefixes: the KV blocks that requests share.
+        found: ``PrefixSharing.found`` of the first waiting requests at the last ``tables``, by id.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -38,7 +37,7 @@ class BatchReader:
         managers = manager.coordinator.single_type_managers
         self._blocks: Mapping[str, Any] = managers[0].req_to_blocks if managers else {}
         self._loads = loads
-        # Of such a connector nothing comes for a request that does not say where from.
+        # Such a connector loads nothing for a request that names no source.
         kept = self.prefixes.enabled or not manager.enable_caching
         self._by_request = loads and kept and loads_by_request(transfer, scheduler.connector)
         if loads:
@@ -48,8 +47,8 @@ class BatchReader:
         self._loading_ids: set[str] = set()
 
     def loads(self, running: Sequence[Request]) -> tuple[int, int, int]:
-        """How many requests have a slot for their KV transfer, how many of these have their KV, and
-        how many are to begin one."""
+        """Requests with a slot for their KV transfer, of these those with their KV here, and
+        requests whose transfer is yet to begin."""
         if not self._loads:
             return 0, 0, 0
         held = self.others(running)
@@ -58,10 +57,10 @@ class BatchReader:
         return len(loading), ready, self._to_begin() if self._by_request else 0
 
     def others(self, running: Sequence[Request]) -> list[str]:
-        """Ids of the requests that hold KV blocks and do not run.
+        """Ids of the requests that hold KV blocks without running.
 
-        Their KV transfer goes on or they wait for their start, they are sessions that wait for
-        their next input, or have ended and a connector still reads their blocks.
+        They have a KV transfer, wait for their start, wait for input (sessions), or have ended
+        while a connector still reads their blocks.
         """
         if len(self._blocks) <= len(running):
             return []  # the usual case, without a loop over requests
@@ -69,14 +68,14 @@ class BatchReader:
         return [one for one in self._blocks if one not in run]
 
     def _to_begin(self) -> int:
-        """How many that wait first have their KV transferred (``loads_first``)."""
+        """First requests in the queue whose KV transfer is yet to begin (``loads_first``)."""
         first = skipped_requests(self._scheduler, passed_over)
         return sum(r.status == RequestStatus.WAITING and remotely_prefilled(r) for r in first)
 
     def _loading(self, ids: Iterable[str]) -> tuple[list[Request], int]:
-        """Requests whose KV has come or whose transfer goes on; how many the former are.
+        """Requests whose KV transfer goes on or is complete; the number of the complete ones.
 
-        One whose KV has come and that found no slot yet has the status of any that waits, but holds
+        A request whose KV is here and that found no slot has the status of a waiting one, but holds
         memory.
         """
         scheduler, known = self._scheduler, self._scheduler.requests
@@ -85,10 +84,10 @@ class BatchReader:
         return waiting, sum(not blocked(r, loaded) for r in waiting)
 
     def tables(self, running: Sequence[Request]) -> tuple[Floats, Floats, Ints]:
-        """The batch and the first that may start, as of ``ReplicaReport.batch_table``.
+        """The batch and the first requests that may start, as ``ReplicaReport.batch_table``.
 
-        Of the batch: the running requests, and those that load. With it, how many tokens each of
-        the running ones has generated, shape (n,).
+        The batch has the running requests and those with a KV transfer. The third array has the
+        tokens that each running request has generated, shape (n,).
         """
         here = list(running)
         if self._loading_ids:
@@ -96,7 +95,7 @@ class BatchReader:
             here += [known[one] for one in self._loading_ids if one in known]
         held, age, left = _columns(here)
         generated = age[: len(running)]
-        if self.prefixes.enabled:  # a prefix that several share counts once, apart from them
+        if self.prefixes.enabled:  # a shared prefix is counted once, separately
             held -= np.array(self.prefixes.shared(here), dtype=np.int64)
         batch = grouped(held + self._block_size, age, left)
         first = list(islice(self._may_start(), QUEUED))
@@ -108,18 +107,18 @@ class BatchReader:
         return batch, grouped(held + self._block_size, age, left, most=16), generated
 
     def first_waiting(self, n: int, prefilling: Sequence[Request]) -> Iterator[tuple[int, int]]:
-        """Tokens to compute and tokens of memory of the first that may start, with a block each.
+        """Tokens to compute and KV tokens to take, one block more, of the first that may start.
 
         Args:
-            prefilling: a request that shares the block which one of these computes waits for it:
-                side by side they would compute one prefix several times. It and those behind it
-                are left out.
+            prefilling: requests in prefill. If a waiting request shares the block that one of these
+                computes, it and the requests behind it are left out: started now, they would
+                compute one prefix several times.
         """
         prefixes, block = self.prefixes, self._block_size
         in_flight = prefixes.in_flight(prefilling) if prefixes.enabled and prefilling else []
         for request in may_start(self._scheduler):
             if request.request_id in self._loading_ids:
-                continue  # a KV transfer, which is part of the batch already
+                continue  # part of the batch already
             if (n := n - 1) < 0:
                 return
             tokens = request.num_tokens
@@ -134,7 +133,7 @@ class BatchReader:
             yield max(tokens - computed, 1), tokens - held + block
 
     def outranks(self) -> bool:
-        """Whether vLLM would preempt one that runs before the first that may start."""
+        """Whether vLLM would preempt a running request for the first that may start."""
         if self._scheduler.policy.value != "priority":
             return False
         first = next(self._may_start(), None)
@@ -142,23 +141,23 @@ class BatchReader:
         return first is not None and any(first.priority < r.priority for r in running)
 
     def _may_start(self) -> Iterator[Request]:
-        """Those that may start, without KV transfers, which are part of the batch already."""
+        """Requests that may start; KV transfers are left out, as they are part of the batch."""
         first = may_start(self._scheduler)
         known = self._loading_ids
         return (r for r in first if r.request_id not in known) if known else first
 
 
 def _columns(requests: Sequence[Request]) -> tuple[Ints, Ints, Ints]:
-    """Tokens of each, how many of them it generated, and how many are left to it; shape (n,)."""
+    """Tokens of each request, those it generated, and those it may still generate; shape (n,)."""
     tokens = np.array([r.num_tokens for r in requests], dtype=np.int64)
     age = tokens - np.array([r.num_prompt_tokens for r in requests], dtype=np.int64)
     return tokens, age, np.array([r.max_tokens for r in requests], dtype=np.int64) - age
 
 
 def grouped(held: Ints, age: Ints, left: Ints, most: int = GROUPS) -> Floats:
-    """Requests, each of shape (n,), in groups of alike ones, shape (groups, 4).
+    """Groups of similar requests, shape (groups, 4), from columns of shape (n,).
 
-    A group has the means of its requests, and the least that any of them has left.
+    A group has the means of its requests, and the least ``left`` among them.
     """
     each, n = np.column_stack([held, age, left]).astype(float), len(held)
     if n <= most:

@@ -1,7 +1,6 @@
-"""The class of each request of an engine, if classes differ in their time between tokens.
+"""The class of each request of an engine, if classes differ in their ITL.
 
-A request brings its SLO along (``controller.request_slo.KEY``, written by the replica's admission
-control).
+A request brings its SLO under ``controller.request_slo.KEY``, written by the replica's admission.
 """
 
 import math
@@ -14,25 +13,25 @@ from controller.request_slo import KEY, RequestSlo, slo_of
 
 
 class ByClass:
-    """The requests of one engine by what they are promised.
+    """The requests of one engine by their SLO.
 
     Args:
-        on: whether classes differ in their time between tokens; else nothing is kept.
-        default: what a request is promised that brings nothing along.
+        on: whether classes differ in ITL; otherwise nothing is kept.
+        default: SLO of a request that brings none.
         may_skip: whether a step may leave decodes out. Speculative tokens would be stale when a
-            request is back, and vLLM would start an adapter in the place of a skipped one.
+            skipped request is back, and vLLM would start another adapter in its place.
 
     Attributes:
-        decodes: running requests of each class that decode.
-        itl_s: of each class, seconds.
+        decodes: running decodes of each class.
+        itl_s: promised ITL of each class, seconds.
     """
 
     def __init__(self, default: RequestSlo, *, on: bool, may_skip: bool = True) -> None:
         self.on, self._may_skip = on, may_skip
         self._ids = {default: 0}
         self._slos = [default]
-        self._slo_id: dict[str, int] = {}  # of each request here, by its own id
-        # Since the last step was measured, and before: steps under way may have them.
+        self._slo_id: dict[str, int] = {}  # class index by request id
+        # Ended since the last measured step, and before it: steps in flight may contain them.
         self._gone: list[str] = []
         self._long_gone: list[str] = []
         self.decodes: list[int] = []
@@ -41,7 +40,7 @@ class ByClass:
 
     @property
     def slos(self) -> tuple[ClassSlo, ...]:
-        """Those that there have been, by the index of their column; empty if nothing is kept."""
+        """The classes seen so far, by the index of their column; empty if nothing is kept."""
         return tuple(ClassSlo(one.itl_s, one.percentile) for one in self._slos) if self.on else ()
 
     def come(self, request: Any) -> None:
@@ -59,37 +58,37 @@ class ByClass:
             self._slo_id[request.request_id] = slo_id
 
     def gone(self, req_id: str) -> None:
-        """A request is done; its last token is yet to be counted."""
+        """A request has ended; its last token is yet to be counted."""
         if self.on:
             self._gone.append(req_id)
 
     @property
     def ttft_of(self) -> Callable[[str], float] | None:
-        """Gives the TTFT that a request is promised, seconds, by its id; None: nothing is kept."""
+        """Gives the promised TTFT of a request, seconds, by its id; None: nothing is kept."""
         if not self.on:
             return None
         return lambda req_id: self._slos[self._slo_id.get(req_id, 0)].ttft_s
 
     def promised_s(self, req_id: str) -> float:
-        """The time between tokens that a request is promised, seconds; infinite: none is."""
+        """The promised ITL of a request, seconds; infinite: none."""
         return self._slos[self._slo_id.get(req_id, 0)].itl_s if self.on else math.inf
 
     @property
     def loose(self) -> int:
-        """Decodes that are promised no time between tokens, and that a step may skip."""
+        """Decodes without a promised ITL, which a step may skip."""
         pairs = zip(self.itl_s, self.decodes, strict=False)
         return sum(n for itl_s, n in pairs if itl_s == math.inf) if self._may_skip else 0
 
     def hurried(self, prefilling: Iterable[Any]) -> bool:
-        """Whether any of these prompts is of a class that is promised one."""
+        """Whether any of these prompts is of a class with a promised ITL."""
         return any(self.promised_s(r.request_id) < math.inf for r in prefilling)
 
     def scheduled(self, ids: Iterable[str], prefilling: Iterable[Any]) -> None:
-        """A step with these requests is scheduled or skips them; who decodes in the next one."""
+        """Count the decodes of the next step, after a step that has or skips these requests."""
         self.decodes = self._counted(ids, (r.request_id for r in prefilling))
 
     def skip(self, running: Sequence[Any], prefilling: Collection[Any], n: int) -> set[Any]:
-        """Choose n decodes that a step skips: those without a promise that had a token last."""
+        """Choose n decodes to skip: without a promised ITL, the newest token first."""
         loose = [
             r for r in running if self.promised_s(r.request_id) == math.inf and r not in prefilling
         ]
@@ -102,8 +101,8 @@ class ByClass:
         """Decodes of each class in a step.
 
         Args:
-            given: ids of the requests in it.
-            prefilled: ids of those that did not decode.
+            given: ids of the step's requests.
+            prefilled: ids of those in prefill.
         """
         tokens = self._counted(given, prefilled)
         for req_id in self._long_gone:

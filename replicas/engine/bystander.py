@@ -1,6 +1,6 @@
-"""vLLM's own scheduler, if this version of vLLM lacks what control leans on.
+"""vLLM's own scheduler, for a vLLM that lacks what control needs.
 
-It does nothing but answer the channel: how many requests run and wait, and that nothing is applied.
+Only the channel works: a report tells how many requests run and wait. No limits are applied.
 """
 
 import math
@@ -19,7 +19,7 @@ from replicas.engine.settings import parse_settings
 
 
 class Bystander(AsyncScheduler):
-    """Takes no part in a step.
+    """vLLM's scheduler with the channel's methods; changes no step.
 
     Raises:
         ConfigError: ``additional_config.brimful`` is wrong.
@@ -47,7 +47,7 @@ class Bystander(AsyncScheduler):
         return time.monotonic()
 
     def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:
-        """Hand back a report (wire form) of what is known; nothing is applied."""
+        """Return a report (wire form) of what is known; limits are not applied."""
         now_s = self.now_s()
         if limits is not None:
             self.governor.apply(from_wire(BatchLimits, limits), now_s)
@@ -56,7 +56,7 @@ class Bystander(AsyncScheduler):
         return to_wire(report)
 
     def configure(self, batching: dict[str, Any]) -> None:
-        """Report as for another batching block."""
+        """Report for another batching block."""
         self.governor.configure(parse_batching(batching))
 
 

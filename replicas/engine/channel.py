@@ -1,8 +1,8 @@
-"""The way into EngineCore: utility calls. ``exchange`` applies limits and returns the next report.
+"""Utility calls into EngineCore. ``exchange`` applies limits and returns the next report.
 
 vLLM runs a utility method in the core loop between two steps, so nothing races with a step. The
-module that holds the scheduler class is imported in every EngineCore process and puts the methods
-there; no plugin entry point is needed, and shipping the source is enough.
+module of the scheduler class is imported in every EngineCore process and adds the methods there; no
+plugin entry point is needed.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from replicas.engine.timeline import Recorder
 
 METHOD, CONFIGURE = "brimful_exchange", "brimful_configure"
 TIMELINE, STEPS, REQUESTS = "brimful_timeline", "brimful_steps", "brimful_requests"
-UNDRAINED_S = 30.0  # after which nothing is recorded any more: three answers that time out
+UNDRAINED_S = 30.0  # a recording ends if it is not drained for this long: three timeouts
 
 
 class EngineClient(Protocol):
@@ -55,7 +55,7 @@ def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:
 
 
 def _requests(core: Any, owner: str, on: bool) -> dict[str, Any] | None:
-    # Here, for it has names of vLLM's that the version of a ``Bystander`` may lack.
+    # Imported here: the vLLM of a ``Bystander`` may lack names that this module uses.
     from replicas.engine.request_recorder import RequestRecorder
 
     return _recorded(core.scheduler, REQUESTS, RequestRecorder, owner, on)
@@ -64,7 +64,7 @@ def _requests(core: Any, owner: str, on: bool) -> dict[str, Any] | None:
 def _recorded(
     scheduler: Any, name: str, make: Callable[[Any, str, float], Any], owner: str, on: bool
 ) -> dict[str, Any] | None:
-    """What the owner's recorder has; one at a time records, and its scheduler keeps it."""
+    """Drain the recorder of ``owner``; the scheduler keeps one recorder at a time."""
     recorder = getattr(scheduler, name, None)
     if on and (recorder is None or not recorder.recording):
         recorder = make(scheduler, owner, UNDRAINED_S)
@@ -85,10 +85,10 @@ async def exchange(
     group: str,
     itl_frac: float = 1.0,
 ) -> dict[str, Any]:
-    """Apply ``limits`` (None: keep what holds) in the engine and get its report, wire form.
+    """Apply ``limits`` (None: keep the present ones) in the engine; returns its report, wire form.
 
-    Takes about one engine step. With vLLM's own data parallelism the limits reach every engine of
-    the client, and the report is the first one's.
+    Takes about one engine step. With vLLM's own data parallelism every engine gets the limits, and
+    the first one reports.
 
     Args:
         itl_frac: the share of the SLA that steps may take (``controller.law.client_feedback``).
@@ -100,21 +100,21 @@ async def exchange(
 
 
 async def configure(client: EngineClient, batching: dict[str, Any]) -> None:
-    """Have the engine go by another batching block, while it serves.
+    """Give a running engine another batching block.
 
     Raises:
-        Exception: vLLM's own, with the message of a ``ConfigError``: it does not fit the engine,
-            which goes on as before.
+        Exception: vLLM's own, with the message of a ``ConfigError``: the block does not fit the
+            engine, which keeps its own.
         vllm's EngineDeadError: the engine process is gone.
     """
     await client.engine_core.call_utility_async(CONFIGURE, batching)
 
 
 async def timeline(client: EngineClient, *, on: bool) -> dict[str, Any]:
-    """What the batch did since the last call; record it from now on, or no longer.
+    """Bars of the batch since the last call; ``on``: whether recording goes on.
 
     Returns:
-        As ``Timeline.drain`` has it.
+        As of ``Timeline.drain``.
 
     Raises:
         vllm's EngineDeadError: the engine process is gone.
@@ -124,13 +124,13 @@ async def timeline(client: EngineClient, *, on: bool) -> dict[str, Any]:
 
 
 async def steps(client: EngineClient, owner: str, *, on: bool) -> dict[str, list[int]] | None:
-    """Steps since the owner's last call; record them from now on, or no longer.
+    """Steps since the owner's last call; ``on``: whether recording goes on.
 
     Args:
-        owner: a name that no other recorder has.
+        owner: the unique name of the recorder.
 
     Returns:
-        As ``StepRecorder.drain`` has them; None if another records, or nothing was recorded.
+        As of ``StepRecorder.drain``; None if another recorder is on, or none was.
 
     Raises:
         vllm's EngineDeadError: the engine process is gone.
@@ -141,20 +141,20 @@ async def steps(client: EngineClient, owner: str, *, on: bool) -> dict[str, list
 
 
 async def requests(client: EngineClient, owner: str, *, on: bool) -> dict[str, Any] | None:
-    """Requests that ended since the owner's last call; record them from now on, or no longer.
+    """Requests that ended since the owner's last call; ``on``: whether recording goes on.
 
     Args:
-        owner: a name that no other recorder has; the same for all replicas, so that equal prefixes
-            have equal hashes.
+        owner: the unique name of the recorder, equal on all replicas: it is the key of the prefix
+            hashes.
 
     Returns:
-        As ``RequestRecorder.drain`` has them; None if another records, or nothing was recorded.
+        As of ``RequestRecorder.drain``; None if another recorder is on, or none was.
 
     Raises:
         vllm's EngineDeadError: the engine process is gone.
     """
     core = client.engine_core
-    # A call reaches all engines of vLLM's own data parallelism and has the first one's answer.
+    # One utility call reaches every engine of vLLM's data parallelism, but returns one answer.
     found = await asyncio.gather(
         *(core._call_utility_async(REQUESTS, owner, on, engine=one) for one in core.core_engines)
     )
@@ -168,7 +168,7 @@ async def requests(client: EngineClient, owner: str, *, on: bool) -> dict[str, A
 
 
 def read_report(llm: Any) -> EngineReport:
-    """The report of the engine behind a ``vllm.LLM``, which decides for itself.
+    """The report of the engine behind a ``vllm.LLM``, which has no controller.
 
     Args:
         llm: between two calls of its methods, or two steps of its ``llm_engine``.

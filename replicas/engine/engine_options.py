@@ -1,4 +1,4 @@
-"""Engine options that the control cannot serve, each refused with its reason.
+"""Engine options that control cannot serve, each refused with a reason.
 
 Everything else that vLLM lets a user choose is served: speculative tokens, LoRA, prefix caching,
 priorities, async scheduling, KV connectors, limits on long prefills, decode context parallelism,
@@ -14,12 +14,12 @@ from controller.records import EngineLimits
 
 ITL = "batching.sla.itl_ms"
 CONTROLLER = "a controller"
-TYPICAL_TOKENS = 1024  # of a request: prompt and answer
+TYPICAL_TOKENS = 1024  # of a typical request, prompt and answer
 PREFILL_TIMING = ("prefill_schedule_interval", "long_prefill_token_threshold_adaptive")
 
 
 def _cut_by(batching: BatchingConfig) -> str | None:
-    """The setting by which prompts are cut into chunks; None: none does."""
+    """The setting by which prompts are cut into chunks; None: there is none."""
     if not batching.enforce:
         return None
     if batching.policy == "adaptive" and batching.sla.itl_ms is not None:
@@ -36,7 +36,7 @@ def _always(batching: BatchingConfig) -> str | None:
     return CONTROLLER
 
 
-# Option, the values that are refused, beside which setting of ours, and why.
+# Option, the values that are refused, with which setting of ours, why, and what is allowed.
 RULES: tuple[
     tuple[str, Callable[[Any], bool], Callable[[BatchingConfig], str | None], str, str], ...
 ] = (
@@ -105,12 +105,12 @@ RANKS = (
 def option_problems(
     batching: BatchingConfig, options: Mapping[str, Any], where: str, *, has_controller: bool
 ) -> list[str]:
-    """What cannot be served, one line each.
+    """Options that cannot be served, one line each.
 
     Args:
-        options: vLLM's engine options by their names; those that are left out are its defaults.
-        where: what stands before an option's name.
-        has_controller: whether the replica has a controller, and not an engine alone.
+        options: vLLM's engine options by name; defaults may be left out.
+        where: prefix of an option's name in messages.
+        has_controller: whether the replica has a controller.
     """
     found = []
     for key, refused, beside, why, allowed in (*RULES, RANKS) if has_controller else RULES:
@@ -129,10 +129,10 @@ def _or_without(setting: str) -> str:
 
 
 def check_options(batching: BatchingConfig, scheduler: Any, *, has_controller: bool) -> None:
-    """Refuse what the engine was started with and cannot be served.
+    """Refuse options of a started engine that cannot be served.
 
     Args:
-        scheduler: vLLM's, as it has been made; models switch some options by themselves.
+        scheduler: vLLM's, already constructed: models change some options.
 
     Raises:
         ConfigError: naming each option, its value and what is allowed.
@@ -142,7 +142,7 @@ def check_options(batching: BatchingConfig, scheduler: Any, *, has_controller: b
     options = {
         "enable_chunked_prefill": config.scheduler_config.enable_chunked_prefill,
         "disable_chunked_mm_input": images and config.scheduler_config.disable_chunked_mm_input,
-        # The latter is not in vLLM before 0.31.
+        # Only vLLM 0.31 and later have the second one.
         **{key: getattr(config.scheduler_config, key, None) for key in PREFILL_TIMING},
         "pipeline_parallel_size": config.parallel_config.pipeline_parallel_size,
         "data_parallel_size": config.parallel_config.data_parallel_size,
@@ -154,13 +154,13 @@ def check_options(batching: BatchingConfig, scheduler: Any, *, has_controller: b
 
 
 def cap_name(scheduler: Any) -> str:
-    """The attribute by which vLLM admits requests: later versions (0.31) have one for just that."""
+    """vLLM's attribute for the cap on running requests; 0.31 and later have one just for that."""
     later = "max_num_active_reqs"
     return later if hasattr(scheduler, later) else "max_num_running_reqs"
 
 
 def larger_batch(engine: EngineLimits) -> str | None:
-    """What to start the engine with if its memory holds more requests than its buffers.
+    """Advice if the engine's memory holds more requests than its buffers; None: it does not.
 
     vLLM sizes its buffers before it makes the scheduler, so nothing here can make them larger.
     """
@@ -175,5 +175,5 @@ def larger_batch(engine: EngineLimits) -> str | None:
 
 
 def graph_tokens(vllm_config: Any) -> int:
-    """Tokens of the largest step that vLLM captures CUDA graphs for; 0: of none."""
+    """Tokens of the largest step with a captured CUDA graph; 0: none."""
     return int(vllm_config.compilation_config.max_cudagraph_capture_size or 0)

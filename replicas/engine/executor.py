@@ -10,7 +10,7 @@ from controller.errors import ConfigError
 from controller.validation import parse
 
 Executor = Literal["in_process", "mp", "ray"]
-# What Ray Serve LLM starts if nothing is asked for, by kind of accelerator.
+# What Ray Serve LLM starts by default, by kind of accelerator.
 RAY_SERVE_LLM: dict[str, Executor] = {"cpu": "mp", "gpu": "ray", "tpu": "ray"}
 # Their product is the number of worker processes; in_process has one worker.
 WORLD = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
@@ -55,9 +55,9 @@ def executor_of(entry: Mapping[str, Any], where: str) -> Executor:
 
 
 def backend_problems(engine_kwargs: Mapping[str, Any], executor: Executor, where: str) -> list[str]:
-    """vLLM's own option for the same, if it says something else.
+    """The problem if vLLM's own option names another executor.
 
-    Ray Serve LLM overwrites it on CPU without a word, and ours is set after that.
+    Ray Serve LLM silently overwrites that option on CPU, and ours is set after that.
     """
     given = engine_kwargs.get("distributed_executor_backend")
     if given in (None, executor):

@@ -1,7 +1,7 @@
-"""What one replica may run in the next step, and what it measured. No I/O, no clock of its own.
+"""Limits of the next step of one replica, and its measurements. No I/O, no clock of its own.
 
-The scheduler asks before every step and tells after it; the channel brings limits and takes
-reports. Without limits for a lease, the same policy runs here on this replica's own reports.
+The scheduler calls it before and after every step; the channel brings limits and takes reports.
+Without limits for a lease, the same policy runs here on this replica's own reports.
 """
 
 import math
@@ -40,13 +40,13 @@ from replicas.engine.shadow import Shadow
 from replicas.engine.step_log import StepLog
 from replicas.engine.step_sums import StepSums
 
-PAPER = "paper"  # goes by the lengths of finished requests
-STEP, LOOP = "the limits of a step", "the local control loop"  # what fails, for a log
-LOCAL = "local"  # the group and replica of an engine that has no controller
+PAPER = "paper"  # decides by the lengths of finished requests
+STEP, LOOP = "the limits of a step", "the local control loop"  # names of what failed, for logs
+LOCAL = "local"  # group and replica of an engine without a controller
 EMPTY = np.zeros((0, 4))
 Tables = Callable[[], tuple[Floats, Floats, Ints | None, tuple[ClassSlo, ...]]]
-"""Gives the running requests and the first that wait, as of ``ReplicaReport.batch_table``, how many
-tokens each of the running ones has generated, and what the classes are promised."""
+"""Gives the running and the first waiting requests, as ``ReplicaReport.batch_table``, the tokens
+that each running request has generated, and the SLOs of the classes."""
 
 
 class Governor:
@@ -54,17 +54,15 @@ class Governor:
 
     Args:
         config: the group's batching block.
-        engine: what the engine was started with.
-        has_controller: whether a controller is expected; without one this replica decides for
-            itself.
-        group: whose switches are this replica's: enforcement is switched off and on by them while
-            engines run (``controller.switch``).
-        untested_since_ms: limits are applied only if a switch after this Unix time says so, as
-            this vLLM was not tested; None: it was; infinite: no switch can.
-        guard: runs the code that decides. If it fails to limit a step, the last step's cap and
-            token budget hold for a lease, then vLLM's own limits. If the local control loop
-            fails, its last limits hold for a lease, then the configured ones. None: errors are
-            raised.
+        engine: limits that the engine was started with.
+        has_controller: whether a controller is expected; without one the policy runs here.
+        group: the group whose switches turn enforcement off and on while engines run
+            (``controller.switch``).
+        untested_since_ms: Unix time at which this untested vLLM started; limits are applied only if
+            a later switch says so, infinite: never. None: this vLLM is tested.
+        guard: runs the policy's code. If limiting a step fails, the last step's cap and token
+            budget hold for a lease, then vLLM's own limits. If the local control loop fails, its
+            last limits hold for a lease, then the configured ones. None: errors are raised.
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
@@ -82,18 +80,18 @@ class Governor:
         guard: Guard | None = None,
     ) -> None:
         self.config, self.engine = config, engine
-        self._promised = config.sla  # by which tokens are late
+        self._promised = config.sla  # tokens later than this SLA are late
         self._untested_since_ms = untested_since_ms
         self._guard = Guard(now_s, fatal=True) if guard is None else guard
         self._group = group
         self._switches: Switches = ()
-        config.upper_bound(engine.max_num_seqs)  # refuses one that the engine cannot hold
+        config.upper_bound(engine.max_num_seqs)  # raises if the engine cannot hold it
         self.limiter = self._limiter_of(config)
         self.generation = 0
-        self._left: dict[BatchingConfig, BatchLimits] = {}  # of the configuration before
+        self._left: dict[BatchingConfig, BatchLimits] = {}  # of the previous configuration
         self.log = StepLog()
-        # Steps by what kept requests waiting (``BoundSteps``); "bound": a configured limit,
-        # "pushed": the cap that the controller set.
+        # Steps by what kept requests waiting (``BoundSteps``). "bound": a configured limit;
+        # "pushed": the controller's cap.
         self._bound: dict[str, int] = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
         self._fallback = ControlLoop()
         self._fallback_due_s = now_s
@@ -122,19 +120,19 @@ class Governor:
         return Limiter(self.engine, config.max_running.min, chunks)
 
     def configure(self, config: BatchingConfig, promised: Sla | None = None) -> None:
-        """Go by another configuration from the next step on; what was measured stays.
+        """Use another configuration from the next step on; measurements stay.
 
-        Limits that are on their way are of the configuration before, and are not applied. If it
-        is the last one again, as when a role is taken and left, its limits hold again.
+        Limits of the previous configuration that arrive later are not applied. If that
+        configuration returns, as when a role is taken and left, its last limits hold again.
 
         Args:
-            promised: by which tokens are late, if that is not the configuration's own.
+            promised: the SLA by which tokens are late; None: that of ``config``.
 
         Raises:
             ConfigError: the bounds do not fit the engine; nothing was changed.
         """
         config.upper_bound(self.engine.max_num_seqs)
-        self._count_steps()  # by what was promised
+        self._count_steps()  # by the SLA so far
         if config != self.config:
             before = self._limits
             known = self._left.get(config)
@@ -166,8 +164,8 @@ class Governor:
         """The limits of the step about to be scheduled.
 
         Args:
-            waiting: gives the first that wait, asked only if the step may start some.
-            tables: gives the batch, asked only if the policy runs here now.
+            waiting: gives the first waiting requests; called only if the step may start some.
+            tables: gives the batch; called only if the policy runs here now.
         """
         self._guard.clock_s = now_s
         if self._guard.attempt(STEP, self._limit_step, state, now_s, waiting, tables):
@@ -183,10 +181,10 @@ class Governor:
         if now_s >= self._lease_until_s and now_s >= self._fallback_due_s:
             decided = self._guard.attempt(LOOP, self._decide_locally, state, now_s, tables)
             if not decided and self._guard.fails_for(LOOP, self.config.lease_s):
-                self._take(self._as_configured())  # the cap of long ago is no better
+                self._take(self._as_configured())  # its last cap is too old
         asked = self.limiter.limits(state, self._limits, waiting)
         reason = asked.reason or "pushed"
-        self._bound[reason if reason in self._bound else "bound"] += 1  # else as configured
+        self._bound[reason if reason in self._bound else "bound"] += 1  # others: as configured
         if not self._limits.enforce:
             self._shadow.computed(self._kept_safe(asked, state), state)
             asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
@@ -195,26 +193,25 @@ class Governor:
 
     @property
     def enforced(self) -> bool:
-        """Whether what is decided is done; else it is only reported.
+        """Whether limits are applied; otherwise they are only reported.
 
-        As it is configured, unless enforcement was switched off while the engine runs; that
-        outlasts every lease.
+        As configured, unless a switch turned enforcement off; a switch outlasts every lease.
         """
         return self._limits.enforce
 
     def _kept_safe(self, asked: StepLimits, state: EngineState) -> StepLimits:
-        """The one place that makes limits fit for the engine.
+        """Make limits safe for the engine; the only place that does.
 
-        Never below what runs (a lower cap drains the batch, it never preempts), never above what
-        the engine was started with, and always tokens for every decode and one block of prefill,
-        so that neither decodes nor prefill starve, unless the policy itself sees to prefill.
+        The cap is never below the running requests (a lower cap drains the batch and preempts
+        nothing), nor above what the engine was started with. The budget has tokens for every decode
+        and a block of prefill, so that neither starves, unless the policy handles prefill itself.
         (Lines 6 and 15 of the paper's algorithms.)
         """
-        # What is no number of requests or tokens would end the engine later, in vLLM's own code.
+        # What is not an integer fails here, under the guard, and not later in vLLM's code.
         running = state.running
         index(asked.max_running)
         index(asked.token_budget)
-        least = max(running, int(not state.loading))  # what loads runs soon
+        least = max(running, int(not state.loading))  # loading requests run soon
         cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
         floor = self.engine.decode_tokens(running - asked.skipped, state.drafts) + prefill
@@ -223,11 +220,11 @@ class Governor:
         return asked if same else replace(asked, max_running=cap, token_budget=budget)
 
     def scheduled(self, sample: StepSample) -> None:
-        """Count what control would have moved of the step that was just scheduled."""
+        """Count what the limits would have moved of a scheduled step, if they were not applied."""
         self._shadow.scheduled(sample, self.engine)
 
     def cache_lost(self) -> None:
-        """The prefix cache is empty: for routers as if all of memory had been written since."""
+        """The prefix cache is empty: to routers, all of memory counts as written since."""
         self.wrote(self.engine.kv_tokens)
 
     def wrote(self, tokens: int) -> None:
@@ -238,7 +235,7 @@ class Governor:
         """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it.
 
         Args:
-            late: tokens that came later than their class is promised; None: all have one SLA.
+            late: tokens that were later than their class is promised; None: all have one SLA.
         """
         self._written += sample.decodes + sample.prefill_tokens
         took_s, limits = sample.duration_s, self._limits
@@ -250,7 +247,7 @@ class Governor:
         self._steps.append((sample, prefills, late))
 
     def _count_steps(self) -> None:
-        """What is told of steps is made of them when it is asked for."""
+        """Update the measures of steps; done only before they are needed."""
         steps, self._steps = self._steps, []
         for one in steps:
             self._guard.attempt("a step's measures", self._count_step, *one)
@@ -268,7 +265,7 @@ class Governor:
         """Count a request that came in, with its prompt if that is known.
 
         Args:
-            for_another: another engine answers it, and counts it as its own.
+            for_another: another engine answers the request and counts it.
         """
         self._arrivals += 1
         self._for_others += for_another
@@ -283,10 +280,10 @@ class Governor:
         self._latencies.gap(self._promised, max(gap_s, 0.0), 1, late)
 
     def first_token(self, ttft_s: float, agreed_s: float | None = None) -> bool:
-        """Count a request's time to first token, seconds; ``agreed_s``: its own, else the SLA's.
+        """Count a time to first token, seconds; ``agreed_s``: the request's TTFT, else the SLA's.
 
         Returns:
-            Whether it was late.
+            Whether the token was late.
         """
         sla_s = (self.config.sla.ttft_ms or math.inf) / 1000
         agreed_s = sla_s if agreed_s is None else agreed_s
@@ -297,19 +294,19 @@ class Governor:
         """Count a request that ran to its end, with its lengths in tokens.
 
         Args:
-            cached_tokens: of its input, what the prefix cache held.
+            cached_tokens: input tokens that the prefix cache held.
         """
         self._finished += 1
         self._seen.finished(input_tokens, output_tokens, cached_tokens)
 
     def aborted(self, output_tokens: int) -> None:
-        """Count a request that was aborted after so many tokens."""
+        """Count a request that was aborted after ``output_tokens``."""
         self._seen.aborted(output_tokens)
 
     def apply(self, limits: BatchLimits, now_s: float) -> None:
-        """Apply the controller's limits; they hold for their lease, counted from now.
+        """Apply the controller's limits for their lease, counted from now.
 
-        Limits for another configuration than the one that holds (``generation``) only switch.
+        If they are for another configuration (``generation``), only their switches are applied.
         """
         self._ever_leased = True
         self._count_steps()
@@ -319,7 +316,7 @@ class Governor:
         else:
             self._take(replace(self._limits, enforce=self.config.enforce))
         self._lease_until_s = now_s + limits.lease_s
-        # Should these limits be the last, the local fallback begins with what was measured since.
+        # If no more limits come, the local fallback begins with what was measured from here on.
         self._read[True] = self._sums.copy()
 
     def set_target_frac(self, itl_frac: float) -> None:
@@ -333,15 +330,15 @@ class Governor:
         return switch is not None and switch.enforce and switch.epoch_ms >= self._untested_since_ms
 
     def _as_configured(self) -> BatchLimits:
-        """No more than the configuration says."""
+        """The limits of the configuration alone."""
         config, itl_s = self.config, self.config.sla.itl_s
         cap = config.upper_bound(self.engine.max_num_seqs)
         on, lease_s = config.enforce and self._is_on(), config.lease_s
         limits = BatchLimits(lease_s, cap, None, "start", enforce=on, generation=self.generation)
         if config.policy != "adaptive":
             return limits
-        # Nothing is known yet. D is the target of a step. A preemption makes a token late: each
-        # request has room for as many tokens as steps of D fit into a lease. Without D none has.
+        # Without data: D is the target of a step. A preemption makes a token late, so each request
+        # has memory for the tokens of a lease, one per step of D. Without D none is kept free.
         return replace(
             limits,
             target_s=itl_s,
@@ -357,14 +354,14 @@ class Governor:
 
     def _decide_locally(self, state: EngineState, now_s: float, tables: Tables) -> None:
         self._count_steps()
-        # One period, like the controller's: the policies' constants are per exchange.
+        # The controller's period: constants of the policies are per sync.
         young = 0 < self.log.steps < YOUNG_STEPS
         self._fallback_due_s = now_s + (YOUNG_PERIOD_S if young else self.config.period_s)
         report = self.report(state, now_s, LOCAL, self._group, *tables(), local=True)
         self._take(self._fallback.exchange(report, self.config, now_s))
 
     def mode(self, now_s: float) -> Mode:
-        """Who decides now."""
+        """What the limits come from now."""
         if now_s < self._lease_until_s:
             return "leased"
         return "fallback" if self._ever_leased else "local"
@@ -382,16 +379,16 @@ class Governor:
         *,
         local: bool = False,
     ) -> EngineReport:
-        """All that this replica knows; starts a new window of recent steps.
+        """All that this replica knows; begins a new window of recent steps.
 
         Args:
-            state: what the engine holds now; it may have been idle since its last step.
+            state: of the engine now; it may have been idle since its last step.
             batch, queue: as of ``ReplicaReport.batch_table``.
-            generated: output tokens so far of those that run, shape (n,); None: not known.
-            local: it is for the local fallback, which has a window of its own.
+            generated: output tokens so far of each running request, shape (n,); None: unknown.
+            local: the report is for the local fallback, which has a window of its own.
         """
         self._count_steps()
-        if state.running == 0:  # an idle engine takes no step that would show it
+        if state.running == 0:  # without steps they would stay
             self._decoding = self._in_prefill = 0
         self._seq += 1
         recent = self._sums.since(self._read[local])

@@ -1,4 +1,4 @@
-"""Methods of an object that stand wrapped for a while, by several at once. No I/O, no clock."""
+"""Wrappers around methods of an object, several at once. No I/O, no clock."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 from controller.fail_open import Guard
 
 Around = Callable[[Any], Any]
-"""Takes the method as it is and returns what stands in its place."""
+"""Takes a method and returns its wrapper."""
 CHAINS = "brimful_hooks"
 
 
 def hook(target: Any, arounds: Mapping[str, Around]) -> Callable[[], None]:
-    """Wrap methods of an object, each around those that wrapped it before.
+    """Wrap methods of an object, outside of the wrappers that are there.
 
     Returns:
-        Takes these wrappers out again, in whatever order those of others go; the last one leaves
-        the object as it was.
+        Removes these wrappers, in any order with others; the last removal leaves the object as
+        it was.
     """
     chains: dict[str, list[Any]] = vars(target).setdefault(CHAINS, {})
     for name, around in arounds.items():
@@ -40,10 +40,10 @@ def beside(
     before: Callable[[Any], None] | None = None,
     after: Callable[[Any], None] | None = None,
 ) -> Around:
-    """Code of ours around a method of vLLM's, which it never fails.
+    """Code of ours around a method of vLLM's, which does not fail if the code does.
 
     Args:
-        what: ours is, for a log.
+        what: name of the code, for logs.
         before: takes the method's first argument.
         after: takes what the method returned.
     """
@@ -63,7 +63,7 @@ def beside(
 
 
 def take_back(target: Any, cls: type) -> None:
-    """Give an object the methods that it would have without ``cls``, if none overrides these."""
+    """Restore the methods that an object would have without ``cls``; overridden ones stay."""
     plain = super(cls, target)
     for name, method in vars(cls).items():
         if callable(method) and getattr(type(target), name) is method and hasattr(plain, name):
@@ -71,7 +71,7 @@ def take_back(target: Any, cls: type) -> None:
 
 
 def _stack(target: Any, name: str, chain: list[Any]) -> None:
-    """Put a method's wrappers in its place; the first of a chain: what stood on the object."""
+    """Put a method's wrappers in place; a chain begins with the object's own attribute or None."""
     own, *arounds = chain
     vars(target).pop(name, None)
     method = getattr(target, name) if own is None else own

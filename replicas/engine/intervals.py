@@ -1,11 +1,11 @@
-"""Which step an interval between two outputs counts for, if a step is scheduled ahead.
+"""Assigns intervals between outputs to steps that are scheduled ahead.
 
-With asynchronous scheduling EngineCore launches step k + 1 before it takes the output of step k.
-Decodes alone are one CUDA graph, launched in 2 ms; a step with prompt tokens is launched piece by
-piece, which takes the CPU 10 ms, and 30 if it is larger than vLLM captures graphs (Llama 8B on
-an H100, docs/results/gpu.md). What a prompt costs is therefore seen one step early: in the interval
-that ends with the output of the step before, whose tokens wait for the launch. Of several larger
-steps in a row each waits for the launch of the next, and the last one for that of a small step.
+With asynchronous scheduling EngineCore launches step k + 1 before it takes the output of step k. A
+step of decodes alone is one CUDA graph, launched in 2 ms. A step with prompt tokens is launched in
+pieces: 10 ms of CPU time, 30 if it is larger than the captured graphs (Llama 8B on an H100,
+docs/results/gpu.md). So the cost of a prompt shows one step early, in the interval that ends with
+the output of the step before, which waits for the launch. Of several larger steps in a row each
+waits for the launch of the next, and the last for that of a small step.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from controller.records import StepSample
 from replicas.engine.step_sample import step_sample
 
-LONGEST_ROW = 9  # steps that are counted together, at most: 8 wait for the ninth
+LONGEST_ROW = 9  # steps that are counted together, at most
 NO_STEP = StepSample(0, 0, 0, 0, 0.0)
 Measured = tuple[StepSample, int]
 """A step, and how many of its requests were in prefill."""
@@ -28,7 +28,7 @@ class Scheduled:
     """A step that is scheduled.
 
     Args:
-        begun_s: when.
+        begun_s: engine clock when it was scheduled.
         sample: without its duration.
         prefilled: ids of its requests in prefill.
     """
@@ -45,10 +45,9 @@ class Scheduled:
 
 
 def taken(scheduled: deque[Scheduled], done: SchedulerOutput) -> Scheduled | None:
-    """The step whose output is back; it and those before it are taken out.
+    """Remove and return the step of this output, with the steps before it; None: it is unknown.
 
-    Outputs come in the order of the steps, and of a step that computes nothing none may come.
-    None if it is not among them.
+    Outputs come in the order of the steps; a step that computes nothing may have none.
     """
     for place, known in enumerate(scheduled):
         if known.output is done:
@@ -59,15 +58,15 @@ def taken(scheduled: deque[Scheduled], done: SchedulerOutput) -> Scheduled | Non
 
 
 class Intervals:
-    """Counts intervals for the steps that were launched in them; their sum stays what it was.
+    """Assigns each interval to the step that was launched in it; their sum stays.
 
-    A prompt's launch delays the previous output, so of two steps in a row the one with more prompt
-    tokens has the longer interval. In a row of steps beyond the CUDA graphs each has the interval
-    of the step before, the first one the last, if the last step has more prompt tokens than the
-    first and the shorter interval. What clients saw is ``StepSample.seen_s``.
+    A prompt's launch delays the previous output, so of two consecutive steps the one with more
+    prompt tokens has the longer interval. In a run of steps beyond the CUDA graphs each gets the
+    interval of the step before, and the first one that of the last, if the last step has more
+    prompt tokens than the first and the shorter interval. Clients saw ``StepSample.seen_s``.
 
     Args:
-        graph_tokens: of the largest step that CUDA graphs were captured for; 0: of none.
+        graph_tokens: of the largest step with a CUDA graph; 0: none.
     """
 
     def __init__(self, graph_tokens: int = 0) -> None:
@@ -75,11 +74,11 @@ class Intervals:
         self._held: list[Measured] = []
 
     def of(self, sample: StepSample, prefills: int, ahead: Sequence[Scheduled]) -> list[Measured]:
-        """The steps that are known by now, the oldest first; the newest may have to wait.
+        """The steps whose interval is known, oldest first; the newest may have to wait.
 
         Args:
             sample, prefills: of the step whose output has come.
-            ahead: steps that are scheduled and whose output is not back.
+            ahead: scheduled steps whose output is not back.
         """
         if not ahead and not self._held:
             return [(sample, prefills)]
@@ -101,7 +100,7 @@ class Intervals:
 
 
 def _moved(row: list[Measured]) -> list[Measured]:
-    """Each step of a row with the interval before its own, the first one with the last."""
+    """Each step with the interval of the step before, the first one with that of the last."""
     first, last = row[0][0], row[-1][0]
     if last.prefill_tokens <= first.prefill_tokens or first.duration_s <= last.duration_s:
         return row

@@ -9,7 +9,7 @@ class Latencies:
 
     Attributes:
         itl, ttft: histograms, seconds.
-        late_itl, late_ttft: how many of those are late by the SLA that held when they came.
+        late_itl, late_ttft: how many were late by the SLA of their time.
     """
 
     def __init__(self) -> None:
@@ -17,10 +17,10 @@ class Latencies:
         self.late_itl = self.late_ttft = 0
 
     def gap(self, sla: Sla, itl_s: float, tokens: int, late: int | None = None) -> None:
-        """Count tokens that came so long after the one before; ``late``: if that is known.
+        """Count tokens that came ``itl_s`` after the one before; ``late``: how many, if known.
 
-        Those past the SLA are counted one by one: steps are held just below it, where a bin of the
-        histogram would put every other one on the wrong side.
+        Late ones are counted exactly: steps end just below the SLA, and a bin of the histogram
+        would put half of them on the wrong side.
         """
         self.itl.add(itl_s, tokens)
         if late is not None:

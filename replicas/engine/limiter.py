@@ -1,7 +1,7 @@
-"""The limits of one step, by the limits that the controller set. Pure: numbers in, numbers out.
+"""The limits of one step, from the limits that the controller set. Pure: numbers in, numbers out.
 
-The chunk of a step is made here. The policy decides, twice a second, what a step may take, what
-steps cost and how much memory is kept free; here that is made to fit the requests that are there.
+Twice a second the policy decides how long a step may take, what steps cost and how much memory is
+kept free. Here the chunk of each step follows from that and from the present requests.
 """
 
 import math
@@ -12,25 +12,25 @@ from controller.law.step_model import EXCEPT, FASTEST, SLOWEST, SPEED_STEPS
 from controller.models.step_time import StepModel
 from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
 
-MOST_SKIPS = 20  # steps until a skipped decode has its turn: no longer than a stall
-PROMPTS_SHARE = 0.5  # of what a step has after c0, for the prompts of those that skipping is for
-STARVED_STEPS = 100  # one late step in so many is what a percentile of 99 allows
-# More requests wait than the law counted on if it is more than twice as many, and more than a few.
+MOST_SKIPS = 20  # steps after which a skipped decode has its turn; no longer than a stall
+PROMPTS_SHARE = 0.5  # of a step after c0, for prompts with a promised ITL if decodes are skipped
+STARVED_STEPS = 100  # a percentile of 99 allows one late step in 100
+# Full load: more than FULL times the waiting requests of the law's forecast, and FEW_WAITING.
 FULL, FEW_WAITING = 2, 16
-# A prompt is long if it would take so many chunks to itself. Long prompts share a chunk.
+# A prompt is long if it would fill this many chunks. Long prompts share a chunk.
 LONG_CHUNKS = 4
-# With a TTFT it is long if it takes more chunks than the TTFT has time for, or than these.
+# With a TTFT a long prompt takes more chunks than the TTFT has time for, or than these.
 MOST_CHUNKS = 40
 
 Waiting = Callable[[int], Iterable[tuple[int, int]]]
-"""Gives, of the first n that may start, the tokens to compute and those of KV memory to take."""
+"""Gives, for the first n that may start, the tokens to compute and the KV tokens to take."""
 
 
 class SpeedFactor:
-    """How much longer than the model says six of the last seven steps took.
+    """How much longer than by the model six of the last seven steps took.
 
     Attributes:
-        value: the factor, 1 while the engine runs as the model says.
+        value: the factor; 1: as the model says.
     """
 
     def __init__(self) -> None:
@@ -55,18 +55,18 @@ class SpeedFactor:
 def prompt_room(
     model: StepModel, decodes: int, kv: int, context: int, target_s: float, speed: float = 1.0
 ) -> float:
-    """The longest prefill chunk, tokens, with which a step ends by ``target_s``; may be negative.
+    """The longest prefill chunk, tokens, of a step that ends by ``target_s``; may be negative.
 
     Args:
-        context: tokens of the first prompt in prefill that are computed already.
-        speed: how many times as long as by the model steps take.
+        context: computed tokens of the first prompt in prefill.
+        speed: factor of step times over the model's.
     """
     room_s = target_s / speed - model.mixed_s - model.c0 - model.c1 * decodes - model.c2 * kv
     # c4/2 P^2 + (c3 + c4 context) P = room
     linear = max(model.c3 + model.c4 * context, 1e-12)
     room = room_s / linear
     if model.c4 and room_s > 0:
-        # Not (sqrt - linear) / c4: if c4 is nearly 0, that subtracts a number from itself.
+        # Not (sqrt - linear) / c4, which cancels if c4 is nearly 0.
         room = 2 * room_s / (linear + (linear * linear + 2 * model.c4 * room_s) ** 0.5)
     if 0 < model.graph_tokens < decodes + room and target_s < model.eager_s:
         return float(model.graph_tokens - decodes)
@@ -77,7 +77,7 @@ class Limiter:
     """Makes each step of one engine fit the limits that hold.
 
     Attributes:
-        speed: how the engine's speed differs from the model's.
+        speed: factor of the engine's step times over the model's.
     """
 
     def __init__(self, engine: EngineLimits, b_min: int, long_chunks: int | None) -> None:
@@ -89,8 +89,8 @@ class Limiter:
         """The limits of the next step.
 
         Args:
-            held: the limits that hold.
-            waiting: asked only if requests may start and memory or the chunk may stop them.
+            held: the present limits of the policy.
+            waiting: called only if requests may start and memory or the chunk may stop them.
         """
         engine = self._engine
         most = engine.max_num_batched_tokens
@@ -113,7 +113,7 @@ class Limiter:
         chunk = free
         if target_s is not None and held.model is not None and state.decodes + state.ready:
             chunk = self._chunk(state, held.model, target_s, free, skipped=skipped > 0)
-        one = int(state.to_load > 0)  # vLLM begins no load without a token that is left
+        one = int(state.to_load > 0)  # vLLM begins no KV transfer without a free token
         chunk = max(chunk - one, 0)
         split = self._split([left for left, _ in state.prompts], chunk)
         starts, reason = self._starts(state, held, split, waiting, sized=chunk + one < free)
@@ -131,11 +131,11 @@ class Limiter:
         )
 
     def _target_s(self, state: EngineState, held: BatchLimits) -> float | None:
-        """What the step may take; the least of the classes that decode in it."""
+        """How long the step may take: the least of the classes that decode in it."""
         full = state.waiting > max(FULL * held.counted_waiting, FEW_WAITING)
         if held.by_class:
             each = [one.target_full_s if full else one.target_s for one in held.by_class]
-            # Of a class that came since, D is the target.
+            # D is the target of a class that appeared since.
             each += [s if s < math.inf else 0.0 for s in state.itl_s[len(each) :]]
             there = [s for s, n in zip(each, state.by_class, strict=False) if n and s > 0]
             return min(there, default=None)
@@ -144,13 +144,13 @@ class Limiter:
     def _skipped(
         self, state: EngineState, held: BatchLimits, target_s: float | None
     ) -> tuple[int, float | None]:
-        """Decodes promised no time between tokens that a step skips, and what it then may take.
+        """Decodes without a promised ITL to skip in a step, and how long it may then take.
 
-        A step skips as many as would make the others late. If a prompt with a promise is in
+        Enough are skipped that the others are in time. If a prompt with a promised ITL is in
         prefill, or a waiting one outranks, half of the step after c0 is kept for prompts. The law
         does not count on skipping: its target is beyond D if all decodes together are late, so it
-        does not hold if half of them have no promise. None is skipped if the others alone are late,
-        or if that could preempt some of them: vLLM preempts among those that it sees.
+        is not used if half of them have no promise. None is skipped if the others alone are late,
+        or if one of them might be preempted: vLLM preempts only requests that it sees.
         """
         engine, model, decodes = self._engine, held.model, state.decodes
         if target_s is None or model is None or not (state.loose and decodes):
@@ -179,18 +179,18 @@ class Limiter:
         """Prompt tokens that end the step by its target, from 0 to ``most``."""
         engine, prompts = self._engine, state.prompts
         context = prompts[0][1] if prompts else 0
-        # Those whose KV has come decode in this step as well.
+        # Requests whose KV has arrived decode in this step as well.
         decodes = state.decodes + state.ready
         kv = state.decode_kv_tokens * decodes // max(state.decodes, 1)
         room = prompt_room(model, decodes, kv, context, target_s, self.speed.value)
         if self.speed.value > 1 and room < engine.block_tokens and not skipped:
-            # Decodes alone are late in such a phase, and no smaller chunk mends that.
+            # Decodes alone are late in such a phase, and a smaller chunk does not help.
             room = prompt_room(model, decodes, kv, context, target_s)
         chunk = int(min(max(room, 0), most))
         whole = engine.whole_chunk_tokens
         least = min(whole or engine.block_tokens, most)
         self._starved_steps = 0 if chunk >= least else self._starved_steps + 1
-        # B_min asks for more requests, so a prompt gets on in every step.
+        # B_min asks for more requests, so every step computes part of a prompt.
         if self._starved_steps > STARVED_STEPS or state.decodes < self._b_min:
             chunk = max(chunk, least)
         if self._starved_steps > STARVED_STEPS:
@@ -198,7 +198,7 @@ class Limiter:
         return 0 if whole and chunk < least else chunk
 
     def _split(self, prompts: list[int], chunk: int) -> "PromptSplit":
-        """How the chunk is divided, before any request starts."""
+        """The division of the chunk, before any request starts."""
         engine = self._engine
         threshold, most = engine.long_prompt_tokens, chunk
         if threshold:
@@ -209,7 +209,7 @@ class Limiter:
         n = sum(left > long for left in prompts) if threshold or self._long_chunks else 0
         if not n:
             return PromptSplit(prompts, chunk, most, long, most)
-        # Several long ones have less each, so that something is left for others.
+        # Several long ones have smaller shares, so that some of the chunk is left for others.
         share = max(min(share, chunk // (n + 1)), engine.block_tokens)
         return PromptSplit(prompts, chunk, most, long, min(share, most))
 
@@ -222,10 +222,11 @@ class Limiter:
         *,
         sized: bool,
     ) -> tuple[int, Reason | None]:
-        """How many may start next to those that run, and what keeps the next one waiting.
+        """How many requests may start, and what keeps the next one waiting.
 
-        Those whose prompt begins in the chunk that half-computed ones leave start. Beside long
-        prompts all up to the last short one start that begins if the long ones have their share.
+        A request starts if its prompt begins in what half-computed prompts leave of the chunk. With
+        long prompts in it, requests start up to the last short one that would begin if the long
+        ones took only their share.
         """
         here = state.running + state.loading
         slots = held.max_running - here
@@ -233,7 +234,7 @@ class Limiter:
             return max(slots, 0), "load"
         least = max(self._b_min - here, 0 if here else 1)
         if slots <= 0:
-            # Over a cap of the policy. One that is configured, or the engine's own, holds for all.
+            # A cap of the policy may be exceeded for priority; one of the config or engine may not.
             if held.reason not in ("memory", "sla") or not state.outranks():
                 return max(least, 0), None if held.reason == "load" else held.reason
             slots = 1
@@ -258,7 +259,7 @@ class Limiter:
                 break
             free -= reserve.each + memory
             if free < 0 and engine.kv_tokens:
-                # One that outranks a running request takes what is kept free for that one.
+                # A request that outranks a running one takes the memory kept free for that one.
                 now = free + reserve.fixed + reserve.each * (here + 1)
                 if before or now < 0 or not state.outranks():
                     stopped = "memory"
@@ -269,15 +270,15 @@ class Limiter:
             left -= min(tokens, split.most)
             sharing -= min(tokens, split.share)
         else:
-            # vLLM keeps those that wait in places of its own, too.
+            # Fewer may start than wait: vLLM also counts requests that cannot start now.
             stopped = "load" if len(split.newcomers) < slots else held.reason
         del split.newcomers[starts:]
         return max(starts, least), stopped
 
     def _holds(self, state: EngineState) -> bool:
-        """Whether memory holds all that are here, were each as long as any may be.
+        """Whether memory holds all requests, each at its greatest length.
 
-        Then vLLM starts as many as the step's tokens hold, and none is looked at one by one.
+        If so, vLLM starts what the step's tokens allow, and requests need no single check.
         """
         engine = self._engine
         if engine.max_model_len is None:
@@ -288,16 +289,16 @@ class Limiter:
 
 
 class PromptSplit:
-    """The prompt tokens of a step among those in prefill, so that short ones get past long ones.
+    """Divides a step's prompt tokens so that short prompts get past long ones.
 
-    vLLM knows one bound for all prompts. It is as high as fills the chunk, with those that start.
+    vLLM has one bound for all prompts; it is set so that they and those that start fill the chunk.
 
     Args:
-        prompts: tokens left of those that are half computed.
-        chunk: tokens for all of them.
-        most: of one prompt.
-        long: tokens; a prompt that has more left is long.
-        share: what a long one has of the chunk at least; ``most`` if none is long.
+        prompts: tokens left of each half-computed prompt.
+        chunk: tokens for all prompts.
+        most: tokens for one prompt.
+        long: a prompt with more tokens left is long.
+        share: tokens of the chunk that a long one gets at least; ``most`` if none is long.
     """
 
     __slots__ = ("chunk", "long", "most", "newcomers", "prompts", "share")
@@ -313,11 +314,11 @@ class PromptSplit:
         self.newcomers: list[int] = []
 
     def left(self, longest: int) -> int:
-        """Tokens of the chunk that half-computed prompts leave, if each takes at most so many."""
+        """Tokens of the chunk that half-computed prompts leave, each taking at most ``longest``."""
         return self.chunk - sum([min(tokens, longest) for tokens in self.prompts])
 
     def longest(self) -> int:
-        """What one prompt may take: ``share`` at least, ``most`` at most."""
+        """The bound of one prompt, from ``share`` to ``most``."""
         if self.share >= self.most:
             return self.most
         left, each = self.chunk, sorted(self.prompts + self.newcomers)
@@ -330,10 +331,10 @@ class PromptSplit:
 
 
 def long_chunks(itl_ms: float | None, ttft_ms: float | None) -> int | None:
-    """A prompt is long that takes more chunks than this to itself; None: none is.
+    """A prompt that fills more chunks than this is long; None: none is.
 
-    With a TTFT, a prompt that can be in time is not long: side by side all would be late, one after
-    the other most are not.
+    With a TTFT, a prompt that can be in time is not long: if prompts share chunks all are late, one
+    after the other most are in time.
     """
     if itl_ms is None:
         return None

@@ -1,9 +1,9 @@
-"""The role of an engine that can do both: it takes one, and leaves one, while it serves.
+"""The role of an engine that can prefill and decode; it changes while the engine serves.
 
 A role is a batching block (``controller.roles``), so a change restarts, moves and recomputes
-nothing. One that is to compute prompts for others keeps its time between tokens until its last
-decode has ended or as many of these prompts, and of its own, wait as requests run; one that is to
-decode again does so at once.
+nothing. A new prefill engine keeps its ITL until its last decode has ended, or until as many
+prompts, for others or received before, wait as requests run. A new decode engine has its ITL at
+once.
 """
 
 from collections.abc import Collection, Iterable
@@ -21,33 +21,32 @@ class LiveRole:
     """The role of one engine.
 
     Args:
-        batching: the block that is configured, for an engine in no role.
+        batching: the configured block, for an engine without a role.
 
     Attributes:
-        wanted: what the controller said last; None: it says nothing of roles.
-        held: that the engine is in.
+        wanted: the role that the controller asked for last; None: none.
+        held: the present role.
     """
 
     def __init__(self, batching: BatchingConfig) -> None:
         self.batching = batching
         self.wanted: Role | None = None
         self.held: Role | None = None
-        self._before: frozenset[str] | None = None  # ids of those here when it was to prefill
+        self._before: frozenset[str] | None = None  # ids of requests here at that time
 
     def for_another(self, request: Request) -> bool:
-        """Whether another engine of the group answers it, which counts it as its own."""
+        """Whether another engine of the group answers the request and counts it."""
         return self.batching.roles is not None and remotely_decoded(request)
 
     def settle(
         self, requests: Collection[Request], running: int, waiting: Iterable[Request]
     ) -> BatchingConfig:
-        """The block to go by now.
+        """The block that holds now.
 
         Args:
-            requests: those that the engine knows; with some that have ended, while a connector
-                reads their blocks.
-            running: how many.
-            waiting: those in its queues.
+            requests: all of the engine's; some have ended, and a connector reads their blocks.
+            running: their number.
+            waiting: the requests in its queues.
         """
         without, self.held = self.held == "prefill", self.wanted
         if self.wanted != "prefill":
@@ -62,10 +61,10 @@ class LiveRole:
         return as_prefill(self.batching) if self.held == "prefill" else self.batching
 
     def _counts(self, request: Request) -> bool:
-        """Whether an ITL may be given up for a request that waits.
+        """Whether the ITL may be given up for a waiting request.
 
-        It would be in vain for a request whose KV is loaded or that waits for something of its own.
-        Requests that come to be answered here later keep the ITL, as no other engine is left.
+        Not if its KV is loaded or something of its own is missing: that would be in vain. Requests
+        that come later to be answered here keep the ITL, as no other engine can decode.
         """
         assert self._before is not None
         known = remotely_decoded(request) or request.request_id in self._before
@@ -73,5 +72,5 @@ class LiveRole:
 
 
 def _is_answered_here(request: Request) -> bool:
-    """Now: a session that waits for its client's next input may do so for hours."""
+    """Whether it decodes here now; a session may wait for its next input for hours."""
     return more_tokens_follow(request) and not remotely_decoded(request)

@@ -6,12 +6,12 @@ BY_REQUEST = ("NixlConnector",)
 
 
 def loads_by_request(transfer: Any, connector: Any) -> bool:
-    """Whether a connector transfers nothing but what a request's ``kv_transfer_params`` ask for.
+    """Whether a connector transfers only what a request's ``kv_transfer_params`` ask for.
 
     Others look every prompt up in a store.
 
     Args:
-        transfer: vLLM's configuration of it.
+        transfer: vLLM's ``KVTransferConfig``.
     """
     return transfer.kv_connector in BY_REQUEST or bool(
         getattr(connector, "loads_by_request", False)
@@ -19,11 +19,11 @@ def loads_by_request(transfer: Any, connector: Any) -> bool:
 
 
 def take_slots(scheduler: Any) -> None:
-    """Have each KV transfer that begins in a step lower its cap by one, if transfers count.
+    """Make each KV transfer lower the cap of the step in which it begins by 1, if transfers count.
 
-    vLLM starts transfers without counting them as running, as many as memory has room for. It asks
-    the connector for a transfer, and may prefill here all the same. Only an allocated request
-    transfers, so the slot is taken at allocation.
+    vLLM starts transfers without counting them as running, as many as memory holds. The connector
+    may offer a transfer and vLLM still prefill here. Only an allocated request has its KV
+    transferred, so the slot is taken at allocation.
     """
     connector, cap, loads = scheduler.connector, scheduler._cap_name, False
     ask, notify = connector.get_num_new_matched_tokens, connector.update_state_after_alloc

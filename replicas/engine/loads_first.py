@@ -1,8 +1,8 @@
-"""Requests whose prompts another engine has computed come before those that compute theirs here.
+"""Requests with remotely computed prompts start before those that need prefill here.
 
-They need no chunk of a step, and their KV is held elsewhere until it is read. In vLLM's queue they
-would stand behind prompts that take many steps. So they join the skipped requests, which vLLM
-takes first (first come, first served; by priority, that decides).
+They need no part of a chunk, and hold KV memory elsewhere until it is read. In vLLM's queue they
+would wait behind prompts that take many steps. So they join the skipped requests, which vLLM takes
+first under FCFS; by priority, the priority decides.
 """
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -24,8 +24,8 @@ class LoadsFirst(AsyncScheduler):
         self.guard.attempt("a transfer's place in the queue", self._place, request)
 
     def _place(self, request: Request) -> None:
-        # Not ``request in self.waiting``: a queue in which late ones step aside is an empty deque.
-        # More input of a session stands in no queue.
+        # Not ``request in self.waiting``: that deque is empty if late requests are deprioritized.
+        # More input of a session is in no queue.
         here = self.requests.get(request.request_id) is request
         waits = here and request.status == RequestStatus.WAITING
         if waits and remotely_prefilled(request) and self.policy.value == "fcfs":

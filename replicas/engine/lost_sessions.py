@@ -1,8 +1,7 @@
-"""Streaming sessions that vLLM has lost count neither as waiting nor against those that wait.
+"""Corrects vLLM's count of unfinished requests for streaming sessions that it lost.
 
-vLLM counts a session twice as one that waits for its client, or counts one that stands in no queue
-any more, if it is stopped or preempted with a token under way
-(docs/upstream/vllm-session-stopped-twice.md).
+If a session is stopped or preempted with a token in flight, vLLM counts it twice as waiting for its
+client, or counts one that is in no queue any more (docs/upstream/vllm-session-stopped-twice.md).
 """
 
 from typing import Any
@@ -16,7 +15,7 @@ from replicas.engine.vllm_queues import all_waiting, waiting_count
 
 
 class LostSessions(AsyncScheduler):
-    """vLLM's scheduler, which does not take a lost session for one request less to run."""
+    """vLLM's scheduler with a correct count of unfinished requests."""
 
     guard: Guard
 
@@ -32,7 +31,7 @@ class LostSessions(AsyncScheduler):
 
 
 def waiting_requests(scheduler: Any) -> int:
-    """How many wait for us. A session that waits for its next input waits for its client."""
+    """Waiting requests; a session that waits for its client's next input does not count."""
     waiting = waiting_count(scheduler)
     if not scheduler.num_waiting_for_streaming_input:
         return waiting

@@ -1,7 +1,7 @@
 """What requests share of their prompts' KV: read from vLLM's blocks, never changed.
 
-vLLM names a full block by a hash over all tokens up to its end. So those of a request's blocks that
-others use as well, or that can be found again, are its first ones: bisection finds the last.
+vLLM identifies a full block by a hash of all tokens up to its end. So shared and cached blocks are
+the first ones of a request, and bisection finds the last.
 """
 
 from bisect import bisect_left
@@ -12,23 +12,23 @@ from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize, KVCacheBlock
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import Request
 
-NextBlock = tuple[int, bytes]  # its place in the request, and its hash over all up to its end
+NextBlock = tuple[int, bytes]  # its index in the request, and the hash of all tokens up to its end
 
 
 class PrefixSharing:
-    """The shared prefixes of one engine; none if vLLM does not cache them.
+    """The shared prefixes of one engine; none without prefix caching.
 
-    They are those of the KV cache group with full attention. Other groups (sliding windows, state
-    spaces) may have kept less of a prefix: then more of a prompt is computed than said here.
+    Only the KV cache group with full attention is read. Other groups (sliding windows, state
+    spaces) may have kept less of a prefix; then more of a prompt is computed than is said here.
 
     Args:
-        hash_tokens: of a request's hashes each is for so many tokens.
-        loads: KV may come from elsewhere, too (a connector).
+        hash_tokens: tokens for each of a request's hashes.
+        loads: whether KV may also come from a connector.
 
-    Attributes:
-        enabled: it is known what is shared here.
-        unknown: a prompt may begin with KV of which nothing is known before vLLM starts it.
-        only: what a request begins with when it starts is of this engine's prefix cache.
+        Attributes:
+            enabled: whether shared prefixes are known.
+            unknown: whether a prompt may begin with KV that is unknown until vLLM starts it.
+            only: whether all cached tokens of a prompt come from this engine's prefix cache.
     """
 
     def __init__(self, manager: KVCacheManager, hash_tokens: int, *, loads: bool = False) -> None:
@@ -48,15 +48,15 @@ class PrefixSharing:
             kind = manager.coordinator.single_type_managers[whole[0]]
             self._group, self._block_tokens = whole[0], kind.block_size
             self._blocks = kind.req_to_blocks
-        self._ends: dict[str, int] = {}  # by request: how many of its blocks were shared last
+        self._ends: dict[str, int] = {}  # by request: number of shared blocks at the last call
 
     def shared(self, running: Sequence[Request]) -> list[int]:
-        """Tokens of each request whose blocks others use as well."""
+        """Tokens of each request in blocks that others use as well."""
         last, self._ends = self._ends, {r.request_id: 0 for r in running}
         for request_id in self._ends:
             blocks = self._blocks.get(request_id, ())
             end = min(last.get(request_id, 0), len(blocks))
-            # It moves when others come or go: seldom.
+            # The end moves only when others come or go.
             before = end and blocks[end - 1].ref_cnt < 2
             if before or (end < len(blocks) and blocks[end].ref_cnt > 1):
                 end = bisect_left(blocks, True, key=lambda block: block.ref_cnt < 2)
@@ -64,11 +64,11 @@ class PrefixSharing:
         return [self._block_tokens * end for end in self._ends.values()]
 
     def found(self, waiting: Request) -> tuple[int, int]:
-        """Tokens of a request's beginning that will not be computed, and that others hold now."""
+        """Leading tokens of a request that need no computing, and those that are also in use."""
         hashes: Sequence[bytes] = waiting.block_hashes
         if self._block_tokens != self._hash_tokens:
             hashes = BlockHashListWithBlockSize(hashes, self._hash_tokens, self._block_tokens)
-        # Of a prompt that is all there, the last token is computed all the same.
+        # The last token of a fully cached prompt is computed all the same.
         most = min(len(hashes), (waiting.num_tokens - 1) // self._block_tokens)
         if not most or waiting.skip_reading_prefix_cache or not self._cached(hashes[0]):
             return 0, 0
@@ -81,7 +81,7 @@ class PrefixSharing:
         return self.found(waiting)[0] if self.enabled else 0
 
     def in_flight(self, running: Sequence[Request]) -> list[NextBlock]:
-        """The block that each half-computed prompt is at."""
+        """The next block of each half-computed prompt."""
         found = []
         for request in running:
             index = request.num_computed_tokens // self._hash_tokens
@@ -97,6 +97,6 @@ class PrefixSharing:
         return any(index < len(hashes) and hashes[index] == one for index, one in in_flight)
 
     def _cached(self, block_hash: bytes) -> int:
-        """0: not to be found; 1: found, and no request uses it; from 2: in use."""
+        """0: not cached; 1: cached, and no request uses it; from 2: in use."""
         blocks = self._pool.get_cached_block(block_hash, [self._group])
         return 1 + blocks[0].ref_cnt if blocks else 0

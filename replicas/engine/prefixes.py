@@ -1,11 +1,11 @@
-"""What two prompts have in common at their beginning, without their contents. No I/O, no clock."""
+"""Hashes by which prompts are compared without their contents. No I/O, no clock."""
 
 import hashlib
 from collections.abc import Sequence
 
 import numpy as np
 
-PREFIX_TOKENS = 512  # a hash for each so many tokens, as in Mooncake's traces
+PREFIX_TOKENS = 512  # one hash for each 512 tokens, as in Mooncake's traces
 MOST_HASHES = 64  # of one prompt
 
 
@@ -15,12 +15,11 @@ def prefix_hashes(
     of: str = "",
     images: Sequence[tuple[int, str]] = (),
 ) -> list[str]:
-    """A hash of each prefix of 512, 1,024, ... tokens: those of two prompts are equal as far as
-    they begin alike.
+    """Hashes of the prefixes of 512, 1,024, ... tokens, equal as far as two prompts agree.
 
     Args:
-        of: prompts of another value have no prefix in common.
-        images: the place of the first token of each, and which one it is.
+        of: prompts with different values share no prefix.
+        images: index of each image's first token, and the image's identifier.
     """
     if not tokens:
         return []

@@ -1,7 +1,7 @@
-"""Requests that can still meet their TTFT go first; late ones step aside, but not for ever.
+"""Requests that can still meet their TTFT go first; late ones are deprioritized, not starved.
 
-In overload, first come first served makes all requests wait until no time to first token can be
-met. Serving those in time first keeps all but the overload inside the SLA.
+In overload, first come first served makes every request late. Serving those in time first keeps
+all but the overload within the SLA.
 """
 
 import heapq
@@ -12,15 +12,15 @@ from typing import Any, Protocol
 
 from replicas.engine.moved import is_moved
 
-NEWEST_WEIGHT = 0.05  # of a step in the prefill rate: the last 20 steps
-# One prompt token in so many goes to the late request that has waited longest: late ones are served
-# in the end, by 5% of the prefill rate at least. By tokens and not by starts, or a late prompt of
-# 2,048 tokens among 20 starts of 257 takes two fifths more than came.
+NEWEST_WEIGHT = 0.05  # weight of a step in the prefill rate: the last 20 steps
+# One prompt token in LATE_EVERY goes to the late request that has waited longest, so late ones get
+# at least 5% of the prefill rate. Tokens are counted, not starts: one late prompt of 2,048 tokens
+# after 20 starts of 257 would add two fifths to the prompt tokens.
 LATE_EVERY = 20
 
 
 class Waiting(Protocol):
-    """What is asked of a waiting request (vLLM's ``Request`` has it)."""
+    """The part of vLLM's ``Request`` used here."""
 
     request_id: str
     arrival_time: float
@@ -38,15 +38,15 @@ class Demotions:
 
     Args:
         ttft_s: the SLA's time to first token.
-        ttft_of: gives each request's own, by its id; None: it is ``ttft_s`` for all.
-        stays: whether vLLM passes a request over and leaves it in this queue, so that those behind
-            it are judged; None: this vLLM has another queue for them.
+        ttft_of: gives the TTFT of a request, by its id; None: ``ttft_s`` for all.
+        stays: whether vLLM passes a request over and leaves it in this queue; then the requests
+            behind it are judged as well. None: this vLLM has another queue for them.
         cached: tokens of a prompt that the prefix cache holds; None: nothing is cached.
 
     Attributes:
         ttft_s: as given; infinite: none is late.
-        now_s: the wall clock of the step that is scheduled.
-        tokens: of prompts that have started since the last late one, prefix hits included.
+        now_s: wall clock of the present step.
+        tokens: prompt tokens started since the last late request, prefix hits included.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Demotions:
         self.tokens = 0
 
     def observe(self, prefill_tokens: int, duration_s: float, started_tokens: int) -> None:
-        """A step is done, which computed so many prompt tokens, and in which such prompts began."""
+        """Count a finished step: its prompt tokens, and the tokens of prompts that began in it."""
         self.tokens += started_tokens
         if prefill_tokens and duration_s > 0:
             rate = prefill_tokens / duration_s
@@ -73,11 +73,10 @@ class Demotions:
             self._tokens_per_s = known + NEWEST_WEIGHT * (rate - known) if known else rate
 
     def late(self, request: Waiting) -> bool:
-        """Whether the first token of one that waits comes too late, with all of its prompt.
+        """Whether the first token of a waiting request will be late, after all of its prompt.
 
-        Of one that had its first token and lost its KV blocks or its engine since, it does not. One
-        that holds KV memory (a session with its next input, KV that has come from elsewhere) is not
-        kept waiting with it, late or not.
+        False if it had its first token before it lost its KV blocks or its engine. Also false if it
+        holds KV memory (a session with new input, KV from elsewhere), which it would keep longer.
         """
         if request.num_output_tokens or request.num_computed_tokens or is_moved(request):
             return False
@@ -90,9 +89,9 @@ class Demotions:
 
 
 class Lane:
-    """A queue in which those in time come before the late ones, each in the order they came.
+    """A queue in which requests in time precede late ones, each in order of arrival.
 
-    Time only makes requests late, so each moves once, when it has come to the front: a step costs
+    Requests only become late with time, so each moves once, when it is at the front: a step costs
     what has changed, not what waits.
     """
 
@@ -100,29 +99,29 @@ class Lane:
         self._aside = aside
         self._in_time: Any = deque()
         self._late: deque[Any] = deque()
-        self._next_late: Any = None  # the late one put first, until it has started
-        self._order: dict[Any, int] = {}  # of all that are here, if none was late
+        self._next_late: Any = None  # the late request put first, until it starts
+        self._order: dict[Any, int] = {}  # positions as if none were late
         self._first, self._last = 0, 0
 
     def add(self, request: Any) -> None:
-        """One more has come."""
+        """Append a request."""
         self._last += 1
         self._order[request] = self._last
         self._in_time.append(request)
 
     def prepend(self, request: Any) -> None:
-        """One that has run before comes back, and goes first."""
+        """Put a request first that ran before."""
         self._order_first(request)
         self._in_time.appendleft(request)
 
     def add_late(self, requests: Iterable[Any]) -> None:
-        """These have been seen to be late elsewhere, where they would have gone first."""
+        """Add requests found late elsewhere, where they would have gone first."""
         for request in requests:
             self._order_first(request)
             self._late.append(request)
 
     def restore(self) -> None:
-        """Late ones go back to where they would be if none had stepped aside."""
+        """Put late requests back where they would be without deprioritization."""
         if self._late or self._next_late is not None:
             in_order = sorted(self, key=self._order.__getitem__)
             self._late.clear()
@@ -130,7 +129,7 @@ class Lane:
             self._keep(in_order)
 
     def reorder(self) -> None:
-        """Before a step: late ones at the front step aside, and one of them may be put first."""
+        """Before a step: move late requests back from the front; one of them may be put first."""
         stays, passed = self._aside.stays, []
         try:
             while self._in_time and self._in_time[0] is not self._next_late:
@@ -140,7 +139,7 @@ class Lane:
                 if not self._aside.late(self._in_time[0]):
                     break
                 self._late.append(self._take())
-        finally:  # no error loses a request
+        finally:  # an error loses no request
             for request in reversed(passed):
                 self._go_first(request)
         if self._next_late is None and self._late and self._turn_of(self._late[0]):
@@ -148,7 +147,7 @@ class Lane:
             self._go_first(self._next_late)
 
     def peek(self) -> Any:
-        """The next one.
+        """The next request.
 
         Raises:
             IndexError: no request waits.
@@ -156,7 +155,7 @@ class Lane:
         return self._in_time[0] if self._in_time else self._late[0]
 
     def pop(self) -> Any:
-        """The next one, which leaves.
+        """Remove and return the next request.
 
         Raises:
             IndexError: no request waits.
@@ -166,7 +165,7 @@ class Lane:
         return request
 
     def discard(self, requests: Collection[Any]) -> None:
-        """These leave, if they are here."""
+        """Remove these requests, if they are here."""
         gone = set(requests)
         self._keep([r for r in self._in_time if r not in gone])
         self._late = deque(r for r in self._late if r not in gone)
@@ -203,14 +202,14 @@ class Lane:
 
 
 class SortedLane(Lane):
-    """A lane whose requests come in any order and have one of their own (``<``)."""
+    """A lane whose requests arrive in any order and are sorted by ``<``."""
 
     def __init__(self, aside: Demotions) -> None:
         super().__init__(aside)
         self._in_time = []  # a heap
 
     def add(self, request: Any) -> None:
-        self._order[request] = 0  # its own order says where it stands
+        self._order[request] = 0  # ``<`` defines its position
         heapq.heappush(self._in_time, request)
 
     prepend = add
@@ -225,7 +224,7 @@ class SortedLane(Lane):
         return heapq.heappop(self._in_time)
 
     def _go_first(self, request: Any) -> None:
-        # It came before those that are in time, unless their prompts are shorter.
+        # It precedes those in time, unless they arrived before it with shorter prompts.
         heapq.heappush(self._in_time, request)
 
     def _keep(self, requests: list[Any]) -> None:

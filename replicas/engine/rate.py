@@ -1,4 +1,4 @@
-"""How fast a count rises: requests that come, seconds that steps took."""
+"""Rates of counters: requests that arrive, seconds of steps."""
 
 from collections import deque
 
@@ -12,11 +12,11 @@ class Rate:
         self._marks: deque[tuple[float, float]] = deque([(now_s, 0)])
 
     def per_s(self, count: float, now_s: float) -> float:
-        """What came per second of the last ``WINDOW_S``, up to the look before that."""
+        """The rate over the last ``WINDOW_S``, from the last sample before that window."""
         marks = self._marks
         marks.append((now_s, count))
         while len(marks) > 2 and marks[1][0] <= now_s - WINDOW_S:
             marks.popleft()
         since_s, before = marks[0]
-        # A first look just after the start would divide by nearly nothing.
+        # The first call just after the start would divide by nearly 0.
         return (count - before) / max(now_s - since_s, 1.0)

@@ -1,8 +1,8 @@
-"""What is read off vLLM's requests: their token counts, and how they ended."""
+"""Facts read off vLLM's requests: token counts, and how they ended."""
 
 from vllm.v1.request import Request, RequestStatus
 
-CAME = "brimful_came_unix_s"  # among kv_transfer_params, of a request whose KV is to be loaded
+CAME = "brimful_came_unix_s"  # in kv_transfer_params of a request whose KV is loaded
 RAN_TO_ITS_END = (
     RequestStatus.FINISHED_STOPPED,
     RequestStatus.FINISHED_LENGTH_CAPPED,
@@ -11,11 +11,11 @@ RAN_TO_ITS_END = (
 
 
 def ran_to_its_end(request: Request) -> bool:
-    """Whether a request that is done generated all its tokens.
+    """Whether a finished request generated all its tokens.
 
-    vLLM looks for stop strings outside the engine core and has it abort the request. So an aborted
-    request that has stop strings, and output, is taken to have met one. A request that another
-    engine decodes does not count: this engine sees nothing of how long its answer is.
+    Stop strings are found outside EngineCore, which then aborts the request. So an aborted request
+    with stop strings and output counts as complete. A request that another engine decodes does not
+    count: the length of its answer is unknown here.
     """
     if remotely_decoded(request):
         return False
@@ -26,25 +26,25 @@ def ran_to_its_end(request: Request) -> bool:
 
 
 def remotely_prefilled(request: Request) -> bool:
-    """Whether another engine has computed its prompt, and the KV is still to come from there."""
+    """Whether another engine computed the prompt, and its KV is yet to come."""
     return bool((request.kv_transfer_params or {}).get("do_remote_prefill"))
 
 
 def came_s(request: Request) -> float:
-    """Unix time when it came to who answers it, before its prompt was computed elsewhere."""
+    """Unix time of arrival at the answering replica, before the prompt was computed elsewhere."""
     return float((request.kv_transfer_params or {}).get(CAME, request.arrival_time))
 
 
 def remotely_decoded(request: Request) -> bool:
-    """Whether its prompt alone is computed here, for another engine."""
+    """Whether only the prompt is computed here, for another engine."""
     return bool((request.kv_transfer_params or {}).get("do_remote_decode"))
 
 
 def more_tokens_follow(request: Request | None) -> bool:
-    """Whether more tokens come of what a request was asked for so far.
+    """Whether more tokens will come for the inputs so far; None: the request is gone.
 
-    None: it is gone. One that is done may be kept while a connector needs its blocks, and a session
-    while its client has not sent the next input.
+    A finished request may be kept while a connector needs its blocks, and a session until its
+    client sends the next input.
     """
     if request is None or request.status == RequestStatus.WAITING_FOR_STREAMING_REQ:
         return False

@@ -1,8 +1,7 @@
-"""Each request as it came and ended, recorded while a caller asks, and not before.
+"""Records arrival and end of each request while a caller asks for it.
 
-A recorder stands around two methods of a scheduler for as long as it records. Numbers alone: of a
-prompt's contents a hash is kept, under a key that lasts as long as the recording and is written
-nowhere.
+A recorder wraps two methods of a scheduler while it records. It keeps numbers; of a prompt's
+contents only hashes, under a key that lasts as long as the recording and is stored nowhere.
 """
 
 import hashlib
@@ -15,20 +14,20 @@ from replicas.engine.hooks import beside, hook
 from replicas.engine.prefixes import prefix_hashes
 from replicas.engine.request_facts import ran_to_its_end, remotely_decoded
 
-MOST_REQUESTS = 20_000  # kept until they are drained
+MOST_REQUESTS = 20_000  # kept between two drains
 Row = dict[str, Any]
 
 
 class RequestRecorder:
-    """Records requests that come, once each has ended, from now until ``stop``.
+    """Records requests that arrive from now until ``stop``, once each has ended.
 
     Args:
         scheduler: a ``DynamicBatchScheduler``; call every method between two steps.
         owner: the unique name of the caller; hashes are made under it.
-        undrained_s: the recording ends by itself once it was not drained for so long.
+        undrained_s: the recording ends if it is not drained for this long.
 
     Attributes:
-        recording: it has not ended.
+        recording: whether it goes on.
     """
 
     def __init__(self, scheduler: Any, owner: str, undrained_s: float = math.inf) -> None:
@@ -37,20 +36,20 @@ class RequestRecorder:
         self._scheduler, self._undrained_s = scheduler, undrained_s
         self._rows: deque[Row] = deque(maxlen=MOST_REQUESTS)
         self._lost, self._fresh = 0, True
-        self._open: dict[str, list[str]] = {}  # hashes by id, of those that came since it began
+        self._open: dict[str, list[str]] = {}  # hashes by id, of requests that came since it began
         self._drained_s = scheduler.now_s()
         around = partial(beside, scheduler.guard, "a request that is captured")
         methods = {"add_request": around(self._came), "_free_request": around(self._ended)}
         self._unhook = hook(scheduler, methods)
 
     def drain(self) -> dict[str, Any]:
-        """Those that ended since the last call.
+        """Requests that ended since the last call.
 
         Returns:
             ``requests``: ``arrival_s`` (Unix time), ``input_tokens``, ``output_tokens``,
             ``max_tokens``, ``priority``, ``cancelled`` and ``prefix`` of each; ``lost``: how many
-            ended before them and are not told of, because too many did; ``fresh``: the recording
-            has begun since the last call.
+            ended before them and were dropped; ``fresh``: whether the recording began since the
+            last call.
         """
         self._drained_s = self._scheduler.now_s()
         rows, self._rows = list(self._rows), deque(maxlen=MOST_REQUESTS)
@@ -59,7 +58,7 @@ class RequestRecorder:
         return {"requests": rows, "lost": lost, "fresh": fresh}
 
     def stop(self) -> None:
-        """Record no more; the scheduler is as it was. What was not drained stays."""
+        """Stop recording and restore the scheduler; undrained rows stay."""
         if self.recording:
             self.recording = False
             self._unhook()
@@ -68,8 +67,8 @@ class RequestRecorder:
         if self._scheduler.now_s() - self._drained_s > self._undrained_s:
             self.stop()
             self._rows.clear()
-        # More input of a session is no request; the engine that decodes has the whole of one whose
-        # prompt alone is computed here.
+        # More input of a session is no request. If only the prompt is computed here, the engine
+        # that decodes records the request.
         elif request.request_id not in self._scheduler.requests and not remotely_decoded(request):
             self._open[request.request_id] = prefix_hashes(
                 request.prompt_token_ids, self._key, *_beside(request)
@@ -93,7 +92,7 @@ class RequestRecorder:
 
 
 def _beside(request: Any) -> tuple[str, list[tuple[int, str]]]:
-    """What else vLLM's prefix cache tells prompts apart by: adapter and salt, images by place."""
+    """What else separates prompts in vLLM's prefix cache: adapter and salt, images by place."""
     adapter = "" if request.lora_request is None else request.lora_request.lora_name
     images = [(one.mm_position.offset, one.identifier) for one in request.mm_features]
     return repr((adapter, request.cache_salt or "")), images

@@ -37,7 +37,7 @@ from replicas.engine.kv_holders import kv_read_frac, kv_token_bytes, kv_tokens
 from replicas.engine.live_role import LiveRole
 from replicas.engine.loads_first import LoadsFirst
 from replicas.engine.lost_sessions import LostSessions, waiting_requests
-from replicas.engine.moved import generated, is_moved, put_first, resume
+from replicas.engine.moved import MARK, generated, put_first, resume
 from replicas.engine.prompt_chunks import PromptChunks
 from replicas.engine.queue_order import Demotions
 from replicas.engine.request_facts import RAN_TO_ITS_END, came_s, ran_to_its_end
@@ -51,24 +51,24 @@ from replicas.workarounds.grammar_faults import GrammarFaults
 from replicas.workarounds.vllm_versions import installed_doubt
 
 logger = logging.getLogger("vllm.brimful")  # vLLM's own handler shows it
-SET = "setting the limits of a step"  # what fails, for a log; the Governor's part has its own
+SET = "setting the limits of a step"  # names what failed, for logs; the Governor has its own
 
 
 class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
-    """Asks a Governor before every step, tells it after every output.
+    """Calls a Governor before every step and after every output.
 
     Raises:
         ConfigError: ``additional_config.brimful`` is wrong, or does not fit the engine.
     """
 
-    max_num_scheduled_tokens: int  # vLLM's, read by it at each step
-    fails_open = True  # a replay ends with its first error
+    max_num_scheduled_tokens: int  # vLLM reads it at each step
+    fails_open = True  # False in a replay, which ends with its first error
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not self.scheduler_config.async_scheduling:
-            # One class has to serve both modes. AsyncScheduler lets a request run ahead of its own
-            # tokens, which a synchronous pipeline of several stages cannot bear.
+            # One class serves both modes. AsyncScheduler lets a request run ahead of its own
+            # tokens, which a synchronous pipeline of several stages does not allow.
             take_back(self, AsyncScheduler)
         settings = parse_settings(self.vllm_config.additional_config)
         check_options(settings.checked, self, has_controller=settings.leased)
@@ -113,12 +113,12 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._intervals = Intervals(graph_tokens(self.vllm_config))
         self._last_output_s = 0.0
         self._was_busy = self._resetting = False
-        self._order: list[Request] | None = None  # of the running ones, while they are moved
-        self._skipped: set[Request] = set()  # while vLLM schedules a step without them
+        self._order: list[Request] | None = None  # of running requests, while moved
+        self._skipped: set[Request] = set()  # decodes that vLLM does not see in this step
         self._aside = self._step_aside(None, settings.batching)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
-        self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
-        self._cached: dict[str, int] = {}  # tokens of prompts found in the prefix cache
+        self._lost: dict[str, tuple[float, int]] = {}  # preempted: time of the last token, tokens
+        self._cached: dict[str, int] = {}  # prefix cache hits of prompts, tokens
         self._role = LiveRole(settings.batching)
         self._autoscaled = Autoscaled(self.now_s())
 
@@ -127,7 +127,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         return time.monotonic()
 
     def kv_read_frac(self) -> float:
-        """As in ``EngineLimits``; an emulated accelerator has that of its profile."""
+        """As in ``EngineLimits``; from the profile if the accelerator is emulated."""
         emulate = parse_settings(self.vllm_config.additional_config).emulate
         if emulate:
             return load_profile(emulate.profile).kv_read_frac
@@ -156,7 +156,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         skipped, self._skipped = self._skipped, set()
         self.running.extend(skipped)
         as_they_stood(self.running, before)
-        if skipped:  # of the limits that hold if the next ones fail
+        if skipped:  # the cap may hold longer, if the next limits fail
             cap = max(getattr(self, self._cap_name), len(self.running))
             setattr(self, self._cap_name, cap)
         known = Scheduled.of(scheduled, self.now_s())
@@ -193,12 +193,12 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def set_pause_state(self, pause_state: Any) -> None:
         super().set_pause_state(pause_state)
-        self._was_busy = False  # nothing steps meanwhile
+        self._was_busy = False  # no steps while paused
 
     def add_request(self, request: Request) -> None:
-        if request.request_id not in self.requests:  # else: more input for one that is here
+        if request.request_id not in self.requests:  # else: more input of a session
             self.guard.attempt("a request that arrived", self._note_arrival, request)
-        if not is_moved(request):
+        if MARK not in request.request_id:
             super().add_request(request)
             return
         if self.guard.attempt("a request that moved", resume, self, request):
@@ -222,13 +222,13 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def _note_preempted(self, request: Request) -> None:
         self._counts.leave(request)
         if not self._resetting:
-            if request.num_output_tokens:  # of one that was preempted twice, the token before both
+            if request.num_output_tokens:  # of one preempted twice, the token before both
                 before = self._last_output_s, request.num_output_tokens
                 self._lost.setdefault(request.request_id, before)
             self.governor.preempted()
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
-        self._resetting = True  # it may preempt all, for new weights: memory was not overcommitted
+        self._resetting = True  # it may preempt all, for new weights: memory was not short
         try:
             lost = super().reset_prefix_cache(*args, **kwargs)
         finally:
@@ -245,7 +245,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         req_id = request.request_id
         self._counts.leave(request)
         self._classes.gone(req_id)
-        if request.status not in RAN_TO_ITS_END:  # else a token is yet to be measured
+        if request.status not in RAN_TO_ITS_END:  # else its last token is yet to be measured
             self._lost.pop(req_id, None)
         if ran_to_its_end(request):
             prompt, output = request.num_prompt_tokens, request.num_output_tokens
@@ -264,7 +264,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self.guard.attempt("an input of a session", self._note_input, session)
         idle = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
         super()._update_request_as_session(session, *args, **kwargs)
-        came_s = session.arrival_time if idle else self.wall_s()  # early: from its turn on
+        came_s = session.arrival_time if idle else self.wall_s()  # early input: from its turn on
         self._awaits_first_token[session.request_id] = came_s
 
     def _note_input(self, session: Request) -> None:
@@ -272,7 +272,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._note_first_tokens([session.request_id])  # its first token may have been its last
 
     def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:
-        """Apply the controller's limits, if any came; hand back the next report (wire form)."""
+        """Apply the controller's limits, if any, and return the next report (wire form)."""
         now_s = self.now_s()
         self.governor.set_target_frac(itl_frac)
         if limits is not None:
@@ -288,9 +288,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         )
 
     def configure(self, batching: dict[str, Any]) -> None:
-        """Go by another batching block from the next step on (``Governor.configure``)."""
+        """Use another batching block from the next step on (``Governor.configure``)."""
         check_options(config := parse_batching(batching), self, has_controller=True)
-        self._go_by(config, config.sla)  # refused here if the engine cannot hold it
+        self._go_by(config, config.sla)  # raises if the engine cannot hold it
         self._role.batching = config
         self._settle_role()
 
@@ -312,7 +312,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         """What the engine holds now."""
         held = self._in_tokens(self._used_blocks())
         drafts = None
-        if self.num_spec_tokens:  # fewer by a table of vLLM's, or as none were found
+        if self.num_spec_tokens:  # vLLM may draft fewer by a table, or find none
             drafts = sum([len(r.spec_token_ids) for r in self.running])
         counts = self._counts
         prompts = counts.prompts()
@@ -353,7 +353,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             order_waiting(self, self._aside, demote=self.governor.enforced)
         state = self.state()
         limits = self.governor.before_step(state, self.now_s(), self._waiting, self._tables)
-        # A streaming session that waits for input does not run, but vLLM counts it as if it did.
+        # vLLM counts a streaming session that waits for input as running.
         engine = self.governor.engine
         cap = min(limits.max_running + self.num_waiting_for_streaming_input, engine.max_num_seqs)
         setattr(self, self._cap_name, max(cap, len(self.running)))
@@ -380,7 +380,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         if not done.total_num_scheduled_tokens or known is None:
             self._was_busy = False
             return
-        # Between outputs while busy: what a client sees as time between tokens.
+        # While busy, the time between outputs is what a client sees as ITL.
         took_s = now_s - (self._last_output_s if self._was_busy else known.begun_s)
         sample = known.sample
         sample.duration_s = took_s
@@ -404,7 +404,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         for req_id in prefilled:
             request = self.requests.get(req_id)
             if request is not None and not request.num_output_tokens:
-                continue  # its prompt is not computed yet; None: it ended with its first token
+                continue  # prompt not computed yet; None: it ended with its first token
             if (arrival_s := self._awaits_first_token.pop(req_id, None)) is None:
                 continue
             late = self.governor.first_token(wall_s - arrival_s, ttft_of and ttft_of(req_id))
@@ -414,13 +414,13 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def _note_resumed(self, done: SchedulerOutput, now_s: float) -> None:
         """Count the gap between the last token before a preemption and the first one after it."""
-        # Not only those in prefill: the prefix cache may have kept all but the last token.
+        # Also those not in prefill: the prefix cache may have kept all but the last token.
         for req_id in self._lost.keys() & done.num_scheduled_tokens.keys():
             request, (since_s, tokens) = self.requests.get(req_id), self._lost[req_id]
             if request is not None and request.num_output_tokens <= tokens:
                 continue
             if request is not None and request.status == RequestStatus.PREEMPTED:
-                self._lost[req_id] = now_s, request.num_output_tokens  # of a step in flight
+                self._lost[req_id] = now_s, request.num_output_tokens  # by a step in flight
                 continue
             del self._lost[req_id]
             late = now_s - since_s > self._classes.promised_s(req_id) if self._classes.on else None

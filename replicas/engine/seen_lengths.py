@@ -1,4 +1,4 @@
-"""What one replica has seen of its requests' lengths."""
+"""Lengths of one replica's requests."""
 
 import numpy as np
 
@@ -6,18 +6,18 @@ from controller.models.arrays import Ints
 from controller.models.lengths import REQUESTS_KEPT, LengthMoments, LengthRing
 from controller.models.live_lengths import LiveLengths
 
-PROMPTS_KEPT = 256  # a mean to 6% if lengths spread as much as they are long
-# Of those that ended: an engine's mean to 9%. Once so many of a new mix of requests have ended, no
-# older ones are among them.
+PROMPTS_KEPT = 256  # the mean is within 6% if the deviation is as large
+# Requests that ended last: their mean is within 9%. Once this many of a new mix have ended, no
+# older ones are included.
 LATEST_KEPT = 128
 
 
 class SeenLengths:
-    """Told of every request that comes and ends.
+    """Counts every request that comes and ends.
 
     Attributes:
-        live: whether moments are corrected by what those that run have shown, as long as fewer have
-            ended than are kept; the paper's policies go by finished requests.
+        live: whether moments are corrected by running requests while fewer have ended than are
+            kept; the paper's policies use finished requests alone.
     """
 
     def __init__(self, *, live: bool) -> None:
@@ -33,13 +33,13 @@ class SeenLengths:
             self._prompts.add(prompt_tokens, 0)
 
     def finished(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> None:
-        """A request ran to its end; of its input so much had been cached."""
+        """Count a request that ran to its end; ``cached_tokens`` of its input were cached."""
         self._finished.add(input_tokens, output_tokens, cached_tokens)
         self._latest.add(input_tokens, output_tokens, cached_tokens)
         self._live.finished(output_tokens)
 
     def aborted(self, output_tokens: int) -> None:
-        """A request was aborted after so many tokens."""
+        """Count a request that was aborted after ``output_tokens``."""
         self._live.aborted(output_tokens)
 
     @property
@@ -55,14 +55,14 @@ class SeenLengths:
 
     @property
     def latest(self) -> LengthMoments:
-        """Moments of the few requests that ended last, tokens: a new mix shows there first."""
+        """Moments of the requests that ended last, tokens: a new mix shows here first."""
         return self._latest.moments()
 
     def moments(self, generated: Ints | None) -> LengthMoments:
         """Lengths of the last requests, tokens.
 
         Args:
-            generated: output tokens so far of those that run, shape (n,); None if not known.
+            generated: output tokens so far of each running request, shape (n,); None: unknown.
         """
         finished = self._finished.moments()
         if generated is None or not self.live:

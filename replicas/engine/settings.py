@@ -1,4 +1,4 @@
-"""What an engine is told about Brimful: ``additional_config["brimful"]`` of its configuration."""
+"""Brimful's settings of an engine: ``additional_config["brimful"]`` of its configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ SHORT = tuple(Sla.model_fields)  # of batching.sla, for a command line: brimful.
 
 
 class EngineSettings(Block):
-    """The block as a whole; all of it may be left out, which gives the default policy alone.
+    """The whole block; without any key it gives the default policy.
 
     ``itl_ms``, ``ttft_ms`` and ``percentile`` may stand in it for those of ``batching.sla``.
     """
@@ -107,7 +107,7 @@ class EngineSettings(Block):
 
     @property
     def checked(self) -> BatchingConfig:
-        """What the engine's options have to suit: prompts are cut for a class's ITL, too."""
+        """The block that engine options must suit: prompts are also cut for a class's ITL."""
         itl_ms = min((c.itl_ms for c in (self.classes or {}).values() if c.itl_ms), default=None)
         sla = self.batching.sla
         if sla.itl_ms is not None or not differ(self.live.classes):
@@ -116,7 +116,7 @@ class EngineSettings(Block):
 
     @property
     def live(self) -> "Live":
-        """What of it a ``user_config`` may change."""
+        """The blocks that a ``user_config`` may change."""
         classes = None if self.classes is None else ServiceClasses(self.classes)
         return Live(self.batching, classes, self.admission, self.security)
 
@@ -127,7 +127,7 @@ def parse_settings(additional_config: Any) -> EngineSettings:
     Raises:
         ConfigError: naming each wrong key of ours, its value and what is allowed.
     """
-    # vLLM also allows an object with a hash here, which then is another program's.
+    # vLLM also allows an object with a hash here, which is another program's.
     ours = additional_config.get("brimful") if isinstance(additional_config, dict) else None
     return parse(EngineSettings, {} if ours is None else ours, PLACE)
 
@@ -145,7 +145,7 @@ class LiveSettings(Block):
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The blocks that may change while an engine runs, as they hold.
+    """The blocks that may change while an engine runs.
 
     Args:
         classes: None if none were configured.
@@ -159,12 +159,12 @@ class Live:
 
     @property
     def guarded(self) -> bool:
-        """Whether requests may be refused, which is settled when the replica starts."""
+        """Whether requests may be refused; fixed when the replica starts."""
         blocks = self.classes is not None, self.admission is not None
         return guarded(*blocks, self.batching.sla)
 
     def let_in_by(self) -> tuple[ServiceClasses, AdmissionConfig]:
-        """The classes and the settings by which requests are let in."""
+        """The classes and settings of admission."""
         return let_in_by(self.classes, self.admission, self.batching.sla)
 
 
@@ -176,13 +176,13 @@ def parse_live(
     ordered: bool = True,
     deployment: Mapping[str, Any] | None = None,
 ) -> Live:
-    """The blocks that a ``user_config`` asks for; the entry's own if it has none.
+    """The blocks of a ``user_config``; the entry's own if it has none.
 
     Args:
         entry_blocks: the entry's own, which the replica was deployed with.
-        time_scale: of an emulated accelerator, by which latencies are stretched; 1: a real one.
-        ordered: whether the engine serves by priority, which is settled when it starts.
-        deployment: the options of the deployment; None: not known.
+        time_scale: of an emulated accelerator, which stretches latencies; 1: a real one.
+        ordered: whether the engine serves by priority; fixed when it starts.
+        deployment: its options; None: unknown.
 
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
@@ -237,7 +237,7 @@ def parse_live(
 def wait_problems(
     classes: ServiceClasses | None, admission: AdmissionConfig | None, where: str
 ) -> list[str]:
-    """What keeps ``admission.longest_wait_s`` from being kept to."""
+    """Problems with ``admission.longest_wait_s``."""
     if classes is None or admission is None or admission.longest_wait_s is None:
         return []
     said = f"{shown(admission.longest_wait_s)} is not allowed with classes, each of which has its"
@@ -247,7 +247,7 @@ def wait_problems(
 def live_security(user_config: Any, app_security: Security) -> Security:
     """The ``security`` block that a ``user_config`` asks for; the application's if it has none.
 
-    API keys stay if the block says nothing of them: new limits must not let in who has no key.
+    Without ``keys`` in the block API keys stay: new limits must not admit clients without a key.
 
     Raises:
         ConfigError: see ``parse_live``.
@@ -263,7 +263,7 @@ def live_security(user_config: Any, app_security: Security) -> Security:
 
 
 def prefill_problems(batching: Any, where: str) -> list[str]:
-    """What a prefill engine's ``batching`` block, as it is written, may not ask for."""
+    """Problems with a prefill engine's ``batching`` block, as written."""
     sla = batching.get("sla") if isinstance(batching, dict) else None
     itl_ms = sla.get("itl_ms") if isinstance(sla, dict) else None
     if itl_ms is None:
@@ -281,11 +281,11 @@ def role_problems(
     deployment: Mapping[str, Any] | None = None,
     place: str = "deployment_config",
 ) -> list[str]:
-    """What a batching block with ``roles`` has to have beside it.
+    """Problems of a batching block with ``roles``.
 
     Args:
-        deployment: options of its deployment, by which there are so many replicas; None: not known.
-        place: theirs.
+        deployment: its options, with the number of replicas; None: unknown.
+        place: where these options are, for messages.
     """
     if batching.roles is None:
         return []
@@ -303,8 +303,8 @@ def role_problems(
     prefill = batching.roles.prefill
     if deployment is None or prefill == "auto":
         return found
-    # Up to the least number of replicas: the controller always keeps one decoding, and a lone one
-    # is mixed. But fewer than the most, so that one can decode.
+    # At most the least number of replicas: the controller always keeps one decoding, and a lone
+    # one is mixed. But fewer than the most, so that one can decode.
     (key, fewest), (_, most) = replica_bounds(deployment)
     if prefill > (allowed := min(fewest, most - 1)):
         found.append(
@@ -315,7 +315,7 @@ def role_problems(
 
 
 def replica_bounds(deployment: Mapping[str, Any]) -> tuple[tuple[str, int], tuple[str, int]]:
-    """The least and the most replicas of a deployment, each with the option that says so."""
+    """The least and the most replicas of a deployment, each with the name of its option."""
     scaling, count = deployment.get("autoscaling_config"), deployment.get("num_replicas")
     if not scaling and count != "auto":
         fixed = "num_replicas", count if isinstance(count, int) else 1
@@ -331,7 +331,7 @@ def replica_bounds(deployment: Mapping[str, Any]) -> tuple[tuple[str, int], tupl
 
 
 def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:
-    """The same batching if every step takes ``time_scale`` times as long."""
+    """The block with latencies ``time_scale`` times as long."""
     sla = batching.sla
     latencies = {
         key: slowed_ms(value, time_scale)

@@ -12,11 +12,11 @@ class Shadow:
         self._counted = [0, 0, 0, 0]
 
     def computed(self, limits: StepLimits, state: EngineState) -> None:
-        """These limits were computed for a step of an engine in this state, and not applied."""
+        """Keep limits that were computed and not applied, with the engine's state."""
         self._asked = limits, state
 
     def scheduled(self, sample: StepSample, engine: EngineLimits) -> None:
-        """Count the step that was scheduled then, if its limits were not applied."""
+        """Count a scheduled step, if its limits were not applied."""
         if self._asked is None:
             return
         (limits, state), self._asked = self._asked, None
@@ -28,5 +28,5 @@ class Shadow:
 
     @property
     def advised(self) -> Advised:
-        """Since the engine started."""
+        """Counts since the engine started."""
         return Advised(*self._counted)

@@ -1,6 +1,6 @@
-"""Waiting requests that may start in the next step, in vLLM's order. Nothing is changed.
+"""Waiting requests that may start in the next step, in vLLM's order. Changes nothing.
 
-Those of both queues (``vllm_queues``), without any that something of its own keeps from starting.
+They are in both queues (``vllm_queues``); a request that something of its own blocks is left out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,8 +13,8 @@ from vllm.v1.request import Request, RequestStatus
 from replicas.engine.request_facts import remotely_prefilled
 from replicas.engine.vllm_queues import all_waiting, in_order
 
-# Of those that hold KV memory: it loads, or has been loaded and found no slot yet, the last one
-# after a preemption.
+# States of requests that hold KV memory: it loads, or is loaded and the request found no slot yet,
+# the last one after a preemption.
 LOADING = (
     RequestStatus.WAITING_FOR_REMOTE_KVS,
     RequestStatus.WAITING,
@@ -23,7 +23,7 @@ LOADING = (
 
 
 def may_start(scheduler: Any) -> Iterator[Request]:
-    """The requests of both queues that vLLM can start now; lazily, the first ones first."""
+    """Requests of both queues that vLLM can start now; lazily, in order."""
     if paused(scheduler):
         return
     loras = _loras(scheduler)
@@ -44,11 +44,11 @@ def paused(scheduler: Any) -> bool:
 
 
 def prompt_backlog(scheduler: Any, found: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """What is yet to be computed before all requests here decode, and the KV memory it takes.
+    """Tokens to compute before all requests here decode, and the KV memory that they take.
 
-    In tokens, by their names in a report. Of a request that was preempted, what it had generated is
-    computed again, too. What another engine has computed is no part of it. What the prefix cache
-    holds of the first that wait is not computed, and of those after them the same share.
+    Under their names in a report. The output of a preempted request is computed again, and counts.
+    Prompts that another engine computed do not. Prefix hits of the first waiting requests are
+    subtracted, and an equal share for the others.
 
     Args:
         found: as of ``BatchReader``.
@@ -77,16 +77,16 @@ def blocked(request: Request, loaded: Iterable[str]) -> bool:
     """Whether something of its own keeps a request from starting.
 
     Args:
-        loaded: ids of those whose KV has come from elsewhere.
+        loaded: ids of requests whose KV has arrived.
     """
     status = request.status
     if status == RequestStatus.WAITING or status == RequestStatus.PREEMPTED:
-        # Output of before its preemption is still on its way; vLLM tells from 0.27 on.
+        # Output from before its preemption is in flight; vLLM tells from 0.27 on.
         stale = getattr(request, "num_stale_output_tokens", 0)
         return stale > 0 and not getattr(request, "drop_stale_output", False)
     if status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
         asked = request.structured_output_request
-        grammar = asked and asked._grammar  # the property waits 100 us for one that is not ready
+        grammar = asked and asked._grammar  # the property waits 100 us if it is not ready
         if isinstance(grammar, Future):
             return not grammar.done() or grammar.exception() is not None
         return grammar is None or isinstance(grammar, Exception)
@@ -99,7 +99,7 @@ def passed_over(request: Request) -> bool:
 
 
 def _loras(scheduler: Any) -> set[int] | None:
-    """The adapters of those that run; None: no step is limited in them."""
+    """The adapters of running requests; None: LoRA is off."""
     if not scheduler.lora_config:
         return None
     return {r.lora_request.lora_int_id for r in scheduler.running if r.lora_request}

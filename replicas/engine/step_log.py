@@ -11,7 +11,7 @@ class StepLog:
     """The last rows of one engine, numbered from 0.
 
     Attributes:
-        wanted: the number of the first row that the next report is to bring.
+        wanted: number of the first row in the next report.
     """
 
     def __init__(self) -> None:
@@ -21,18 +21,18 @@ class StepLog:
 
     @property
     def steps(self) -> int:
-        """How many there were since the engine started."""
+        """Steps since the engine started."""
         return self._next
 
     def add(self, sample: StepSample) -> None:
-        """A step is done."""
+        """Add a finished step."""
         self._rows.append((*sample.features, sample.duration_s, *sample.by_class))
         for tokens in sample.started:
             self._starts.append((self._next, tokens))
         self._next += 1
 
     def packed(self) -> PackedRows:
-        """The rows that are wanted, or as many of the last as are kept."""
+        """The wanted rows that are still kept."""
         first = max(self.wanted, self._next - len(self._rows))
         rows = list(islice(self._rows, len(self._rows) - (self._next - first), None))
         starts = [number for one in self._starts if one[0] >= self.wanted for number in one]

@@ -1,7 +1,6 @@
-"""Each step's features and duration, recorded while a caller asks, and not before.
+"""Records features and duration of each step while a caller asks for it.
 
-A recorder stands around two methods of a scheduler's governor for as long as it records; otherwise
-a step does nothing for it.
+A recorder wraps two methods of a governor while it records; otherwise it costs a step nothing.
 """
 
 import math
@@ -18,7 +17,7 @@ COLUMNS = (
     "prefill_context",
     "duration_us",
 )
-MOST_STEPS = 100_000  # kept until they are drained: 30 s of steps of 0.3 ms
+MOST_STEPS = 100_000  # kept between two drains: 30 s of steps of 0.3 ms
 
 
 class StepRecorder:
@@ -29,10 +28,10 @@ class StepRecorder:
     Args:
         scheduler: a ``DynamicBatchScheduler``; call every method between two steps.
         owner: the unique name of the caller.
-        undrained_s: the recording ends by itself once it was not drained for so long.
+        undrained_s: the recording ends if it is not drained for this long.
 
     Attributes:
-        recording: it has not ended.
+        recording: whether it goes on.
     """
 
     def __init__(self, scheduler: Any, owner: str = "", undrained_s: float = math.inf) -> None:
@@ -52,7 +51,7 @@ class StepRecorder:
         return {name: list(column) for name, column in zip(COLUMNS, columns, strict=True)}
 
     def stop(self) -> None:
-        """Record no more; the governor is as it was. What was not drained stays."""
+        """Stop recording and restore the governor; undrained steps stay."""
         if self.recording:
             self.recording = False
             self._unhook()

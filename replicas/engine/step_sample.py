@@ -8,9 +8,9 @@ from controller.records import StepSample
 def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, list[str]]:
     """The step's sample, and the ids of its requests that were in prefill.
 
-    A request decodes when it has output and was given no more than one token and its speculative
-    ones; one that lost its KV blocks and computes them again is in prefill. Speculative tokens
-    count as no prompt: vLLM also puts them behind the last token of one that is cached but for it.
+    A request decodes if it has output and was given at most one token and its speculative ones.
+    If it lost its KV blocks and computes them again, it is in prefill. Speculative tokens are no
+    prompt tokens: vLLM also appends them to the last token of a prompt that is cached but for it.
     """
     cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
     drafts = done.scheduled_spec_decode_tokens
@@ -23,7 +23,7 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
         ids.append(new.req_id)
         tokens += chunk
         context += chunk * computed + chunk * chunk // 2
-        # One whose KV was loaded but for its last token is no prompt that was computed here.
+        # If KV was loaded but for the last token, no prompt was computed here.
         if left > 1 or not computed:
             started.append(left)
     known = _prefills_of_known(done, given, tokens)
@@ -49,7 +49,7 @@ def _prefills_of_known(
 
     Args:
         given: tokens of each request, without speculative ones.
-        new_tokens: of those that are not seen before.
+        new_tokens: tokens given to new requests.
     """
     cached, drafts = done.scheduled_cached_reqs, done.scheduled_spec_decode_tokens
     ids, computed, outputs = cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens
@@ -57,7 +57,7 @@ def _prefills_of_known(
     others = done.total_num_scheduled_tokens - new_tokens
     if drafts:
         others -= sum(map(len, drafts.values()))
-    for _ in range(outputs.count(0)):  # few among hundreds: not each is looked at
+    for _ in range(outputs.count(0)):  # few among hundreds, so not each is read
         index = outputs.index(0, index + 1)
         prompts.append((ids[index], given[ids[index]], computed[index]))
         others -= given[ids[index]]

@@ -1,10 +1,10 @@
-"""Sums over steps, so that a report tells of those since the report before."""
+"""Sums over steps, from which a report takes the steps since the report before."""
 
 from controller.records import RecentSteps, StepSample
 
 
 class StepSums:
-    """Sums over all steps that decoded; two states' difference is what happened between them."""
+    """Sums over all steps with decodes; the difference of two states covers the steps between."""
 
     __slots__ = ("decodes", "itl_s", "steps", "tokens")
 
@@ -21,7 +21,7 @@ class StepSums:
         self.itl_s += seen_s * sample.decodes
 
     def copy(self) -> "StepSums":
-        """The state of now."""
+        """A copy of the present state."""
         return StepSums(self.steps, self.decodes, self.tokens, self.itl_s)
 
     def since(self, mark: "StepSums") -> RecentSteps:

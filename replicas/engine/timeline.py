@@ -1,8 +1,8 @@
-"""Who holds which slot of the batch: recorded in the engine while a console looks.
+"""Which request holds which slot of the batch, recorded while a console looks.
 
-vLLM has no slots; a request that runs is put on the lowest row that is free, and one that waits or
-was preempted on the lowest row of those that wait. Only ``Recorder`` has a clock: it stands around
-methods of a scheduler for as long as it records.
+vLLM has no slots: a running request gets the lowest free row, a waiting or preempted one the lowest
+free row of those that wait. Only ``Recorder`` has a clock; it wraps methods of a scheduler while it
+records.
 """
 
 from collections import deque
@@ -15,11 +15,11 @@ from replicas.engine.vllm_queues import in_order
 
 State = Literal["waiting", "prefill", "decode", "preempted"]
 Bar = tuple[str, int, State, int, float, float | None]
-"""One request in one state: the end of vLLM's own id (no part of it is the client's), its priority,
-the state, its row (from 0 a slot; from -1 down one that waits), from and until, engine clock, s."""
+"""One request in one state: the end of vLLM's own id (no part of the client's), priority, state,
+row (a slot from 0; a waiting one from -1 down), begin and end (engine clock, s)."""
 
-MOST_BARS = 4000  # that are kept until they are asked for; older ones are lost
-MOST_WAITING = 64  # rows for those that wait; the others are counted
+MOST_BARS = 4000  # kept between two drains; older ones are lost
+MOST_WAITING = 64  # rows for waiting requests; the others are counted
 ID_CHARACTERS = 8
 
 
@@ -34,7 +34,7 @@ class Rows:
         self._most, self._used, self._free = most, 0, list[int]()
 
     def take(self) -> int | None:
-        """The lowest free one; None if there is none."""
+        """Take the lowest free row; None if there is none."""
         if self._free:
             return heappop(self._free)
         if self._used == self._most:
@@ -43,7 +43,7 @@ class Rows:
         return self._used - 1
 
     def give_back(self, row: int) -> None:
-        """It is free again."""
+        """Free a row."""
         heappush(self._free, row)
 
 
@@ -56,31 +56,31 @@ class Timeline:
         self._slots, self._waiting = Rows(), Rows(MOST_WAITING)
 
     def enter(self, request_id: str, priority: int, state: State, now_s: float) -> None:
-        """It is in this state from now on; what it was in before ends."""
+        """A request enters a state; its bar before ends."""
         before = self._close(request_id, now_s)
         if state in ("waiting", "preempted"):
             row = self._waiting.take()
             row = None if row is None else -1 - row
         else:
-            # From prefill to decode it stays where it is.
+            # The row stays from prefill to decode.
             row = self._slots.take() if before is None or before < 0 else before
         if before is not None and before != row:
             self._give_back(before)
         self._open[request_id] = priority, state, row, now_s
 
     def leave(self, request_id: str, now_s: float) -> None:
-        """It is gone."""
+        """A request is gone."""
         row = self._close(request_id, now_s)
         if row is not None:
             self._give_back(row)
 
     def state(self, request_id: str) -> State | None:
-        """The one that it is in; None if it is not known."""
+        """The state of a request; None if it is unknown."""
         known = self._open.get(request_id)
         return known and known[1]
 
     def drain(self, now_s: float) -> dict[str, Any]:
-        """The bars that ended since the last time, and those that have not; primitives alone."""
+        """Bars that ended since the last call, and open ones; primitives alone."""
         closed, unseen = list(self._closed), 0
         self._closed.clear()
         bars: list[Bar] = []
@@ -116,10 +116,10 @@ class Recorder:
         scheduler: a ``DynamicBatchScheduler``; its methods are looked up at each call.
 
     Attributes:
-        stop: call it once; the scheduler is as it was.
+        stop: ends the recording and restores the scheduler; call it once.
     """
 
-    owner, recording = "", True  # it is anybody's, until it is stopped
+    owner, recording = "", True  # one recording for all callers
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler, self.timeline = scheduler, Timeline()
@@ -147,7 +147,7 @@ class Recorder:
         return self.timeline.drain(self._scheduler.now_s())
 
     def _comes(self, request: Any) -> None:
-        if self.timeline.state(request.request_id) is None:  # else: more input for one that is here
+        if self.timeline.state(request.request_id) is None:  # else: more input of a session
             self._waits(request, self._scheduler.now_s())
 
     def _updated(self, outputs: Any) -> None:
@@ -178,7 +178,7 @@ class Recorder:
         self._before_first[request.request_id] = request.num_output_tokens
 
     def _note_decodes(self, now_s: float, among: dict[str, int]) -> None:
-        """Those that have generated a token since they started are in decode now."""
+        """Requests with a new token since they started decode now."""
         requests = self._scheduler.requests
         decoding = [
             request

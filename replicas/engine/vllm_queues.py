@@ -1,9 +1,9 @@
-"""vLLM's two queues, by the names that they have in either version.
+"""Access to vLLM's two waiting queues, in all supported versions.
 
-Up to 0.32 ``skipped_waiting`` holds the requests that vLLM passed over because something of theirs
-was not there yet (a grammar, KV from elsewhere, the next input of a session). From 0.33 on such a
-request stays in ``waiting``, at its front, and ``kv_holding_waiting`` holds those that have KV
-blocks. Either second queue goes before ``waiting``; by priority, up to 0.32 the lower head does.
+Up to 0.32 ``skipped_waiting`` holds requests that vLLM passed over because something was missing (a
+grammar, KV from elsewhere, the next input of a session). From 0.33 on such a request stays at the
+front of ``waiting``, and ``kv_holding_waiting`` holds those with KV blocks. The second queue is
+served before ``waiting``; by priority, up to 0.32 the lower head is.
 """
 
 import heapq
@@ -31,25 +31,25 @@ def waiting_count(scheduler: Any) -> int:
 
 
 def all_waiting(scheduler: Any) -> Iterable[Any]:
-    """The requests of both queues, in no order that says anything."""
+    """The requests of both queues, in arbitrary order."""
     return chain(*map(_members, (scheduler.waiting, second_queue(scheduler))))
 
 
 def in_order(scheduler: Any) -> Iterable[Any]:
-    """The requests of both queues as vLLM looks at them."""
+    """The requests of both queues in vLLM's order."""
     waiting, second = scheduler.waiting, second_queue(scheduler)
     if not second:
         return waiting
     if scheduler.policy.value == "priority" and skipped_queue(scheduler) is not None:
-        return heapq.merge(second, waiting)  # of equals, vLLM too takes the skipped one
+        return heapq.merge(second, waiting)  # among equals vLLM takes the skipped one
     return chain(second, waiting)
 
 
 def put_first(scheduler: Any, request: Any, passes: Callable[[Any], bool]) -> None:
-    """Have a waiting request go before the others; first come, first served.
+    """Put a waiting request before all others (FCFS only).
 
     Args:
-        passes: whether one at the front of ``waiting`` stays before it (0.33).
+        passes: whether a request at the front of ``waiting`` stays before it (0.33).
     """
     waiting, skipped = scheduler.waiting, skipped_queue(scheduler)
     waiting.remove_request(request)
@@ -73,5 +73,5 @@ def skipped_requests(scheduler: Any, passes: Callable[[Any], bool]) -> Iterable[
 
 
 def _members(queue: Any) -> Iterable[Any]:
-    # A priority queue would copy and sort itself for who goes through it.
+    # Iterating a priority queue would copy and sort it.
     return getattr(queue, "_heap", None) or queue

@@ -20,11 +20,11 @@ from replicas.engine.vllm_queues import skipped_queue
 
 
 class _Lanes(RequestQueue):
-    """What both have in common: the next request is that of the first lane that has one."""
+    """The part common to both: the next request is that of the first lane that has one."""
 
     @abstractmethod
     def _lane(self, request: Request) -> Lane:
-        """The lane in which a request stands, or would stand."""
+        """The lane of a request that is here or is to be added."""
 
     @abstractmethod
     def _first(self) -> Lane:
@@ -35,16 +35,16 @@ class _Lanes(RequestQueue):
         """
 
     def reorder(self) -> None:
-        """Before a step: late requests at the front step aside."""
+        """Before a step: deprioritize late requests at the front."""
         if len(self):
             self._first().reorder()
 
     @abstractmethod
     def restore(self) -> None:
-        """No request steps aside any more: all stand in vLLM's order."""
+        """Restore vLLM's order for all requests."""
 
     def add_late(self, request: Request) -> None:
-        """One that has been seen to be late elsewhere."""
+        """Add a request found late elsewhere."""
         self._lane(request).add_late([request])
 
     def add_request(self, request: Request) -> None:
@@ -54,7 +54,7 @@ class _Lanes(RequestQueue):
         self._lane(request).prepend(request)
 
     def prepend_requests(self, requests: Iterable[Request]) -> None:
-        for request in requests:  # which turns their order around, as vLLM's does
+        for request in requests:  # this reverses their order, as in vLLM
             self.prepend_request(request)
 
     def peek_request(self) -> Request:
@@ -73,10 +73,10 @@ class _Lanes(RequestQueue):
 
 
 class AsideFcfs(_Lanes, FCFSRequestQueue):
-    """First come, first served, but for those that are late."""
+    """First come, first served, with late requests last."""
 
     def __init__(self, aside: Demotions) -> None:
-        super().__init__()  # the deque that vLLM's own is stays empty
+        super().__init__()  # vLLM's own deque stays empty
         self._only = Lane(aside)
 
     def _lane(self, request: Request) -> Lane:
@@ -99,13 +99,13 @@ class AsideFcfs(_Lanes, FCFSRequestQueue):
 
 
 class AsidePriority(_Lanes, PriorityRequestQueue):
-    """By priority; of one priority the late ones come last."""
+    """By priority; late requests last within a priority."""
 
     def __init__(self, aside: Demotions) -> None:
         super().__init__()
         self._aside = aside
         self._lanes: dict[int, SortedLane] = {}
-        self._ranks: list[int] = []  # a heap of their priorities
+        self._ranks: list[int] = []  # a heap of priorities
 
     def _lane(self, request: Request) -> Lane:
         lane = self._lanes.get(request.priority)
@@ -152,11 +152,11 @@ def step_aside(
     ttft_of: Callable[[str], float] | None = None,
     cached: Callable[[Any], int] | None = None,
 ) -> Demotions | None:
-    """Have late requests step aside as ``batching`` says; who waits already keeps its place.
+    """Deprioritize late requests if ``batching`` says so; waiting ones keep their place.
 
     Args:
-        aside: what judged them so far; None: no request did.
-        ttft_of: gives each request's own time to first token, by its id.
+        aside: what judges them so far; None: no judge yet.
+        ttft_of: gives the TTFT of a request, by its id.
         cached: as in ``Demotions``.
     """
     ttft_ms = batching.sla.ttft_ms
@@ -176,7 +176,7 @@ def step_aside(
 
 
 def order_waiting(scheduler: Any, aside: Demotions, *, demote: bool) -> None:
-    """Before a step: demote late requests, or, not ``demote``, have all stand as vLLM would."""
+    """Before a step: deprioritize late requests, or, not ``demote``, restore vLLM's order."""
     if not demote:
         scheduler.waiting.restore()
         return
@@ -187,10 +187,10 @@ def order_waiting(scheduler: Any, aside: Demotions, *, demote: bool) -> None:
 
 
 def pass_over_late(scheduler: Any, skipped: Any, aside: Demotions) -> None:
-    """Demote late requests that vLLM would take before all others, too.
+    """Deprioritize late requests among those that vLLM would take first.
 
-    They waited for something of their own, as a grammar, and have it now. A request whose prompt
-    another engine has computed is not demoted: it holds memory there.
+    They waited for something of their own, such as a grammar, and have it now. A request whose
+    prompt another engine computed is left: it holds memory there.
     """
     late = [r for r in skipped if not passed_over(r) and aside.late(r)]
     if late:

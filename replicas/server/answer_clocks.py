@@ -1,8 +1,8 @@
-"""Which clock ends an answer before it is whole, and when its client is told so.
+"""Clocks that end an answer before it is whole, and what its client is told.
 
-Others keep time over a whole answer: an operator (``http_options.request_timeout_s``), Ray Serve's
-proxy where a request comes through it (without HAProxy, and while HAProxy does not know a replica
-yet), a gateway. Each would break off a stream without a word.
+Other clocks cover a whole answer: the operator's (``http_options.request_timeout_s``), that of Ray
+Serve's proxy if a request comes through it (without HAProxy, and until HAProxy knows the replica),
+a gateway's. Each would break off a stream silently.
 """
 
 from collections.abc import Mapping
@@ -20,20 +20,20 @@ from ray.serve.context import _get_global_client
 
 from replicas.admission.asked import DEADLINE, TIMEOUT
 
-EARLY_S = 1.0  # before another process cuts an answer; of a short time a quarter
-LATER_S = 3.0  # after the operator's time, Ray ends what has not ended by itself
-# Envoy's, from the timeout of its route: an HTTPRoute's ``timeouts``, where Envoy is the gateway.
+EARLY_S = 1.0  # before another process cuts an answer; a quarter of a short time
+LATER_S = 3.0  # after the operator's time Ray ends answers that still run
+# Envoy's header with its route's timeout: an HTTPRoute's ``timeouts`` if Envoy is the gateway.
 GATEWAY = "x-envoy-expected-rq-timeout-ms"
 
 
 class Limit(NamedTuple):
-    """When an answer is ended, in seconds from its request's arrival, and what is said then."""
+    """Seconds from a request's arrival to the end of its answer, and the message then."""
 
     after_s: float
     said: str
 
 
-# Whether the request of this context reached the replica's own server, not through Ray's proxy.
+# Whether this context's request came directly to the replica's server, not through Ray's proxy.
 _direct: ContextVar[bool] = ContextVar("brimful_direct", default=False)
 
 
@@ -42,18 +42,18 @@ class AnswerClocks:
     """The clocks over the answers of one replica.
 
     Attributes:
-        request_timeout_s: ``http_options.request_timeout_s``; None: there is none.
-        behind_ray: whether it is Ray Serve that calls the app.
+        request_timeout_s: ``http_options.request_timeout_s``; None: none.
+        behind_ray: whether Ray Serve calls the app.
     """
 
     request_timeout_s: float | None = None
     behind_ray: bool = False
 
     def limit(self, headers: Mapping[bytes, bytes]) -> Limit | None:
-        """The clock that ends the answer to this context's request first; None: no clock does.
+        """The clock that first ends the answer to this context's request; None: none.
 
         Args:
-            headers: of the request, by their names in lower case.
+            headers: of the request, by lower-case name.
         """
         limits = []
         given_s, by = self.request_timeout_s, "http_options.request_timeout_s"
@@ -70,10 +70,10 @@ class AnswerClocks:
         return min(limits, default=None)
 
     async def replace_rays(self) -> None:
-        """Have the replica of this process end answers by these clocks.
+        """Make the replica of this process end answers by these clocks.
 
-        Ray's own would cut them, and by a client's deadline to the first token. Ray ends what is
-        not ended here (a request that is no POST) a little after the operator's time.
+        Ray would cut them, even at a client's deadline to the first token. Ray ends what is not
+        ended here (requests other than POST) a little after the operator's time.
         """
 
         def later(replica: Any, headers: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""What stands before vLLM's own app in a replica: three middlewares, in their order."""
+"""The three middlewares in front of vLLM's own app, in order."""
 
 from typing import Any
 
@@ -26,17 +26,14 @@ def guard_app(
     gate: Gate | None = None,
     tracing: Tracing | None = None,
 ) -> None:
-    """Put them before an app that vLLM has built, the innermost first.
+    """Add them to an app that vLLM has built, the innermost first.
 
     Args:
         gate: None: no request is refused.
-        tracing: None: no spans are made.
+        tracing: None: no spans.
     """
     tell_errors(app)
     answer_http_errors(app)
-    # Who waits, and who is refused.
     _add_middleware_to_built_app(app, AdmissionMiddleware, client=client, gate=gate, traces=tracing)
-    # Who may enter, and what is read of the body.
     _add_middleware_to_built_app(app, DoorMiddleware, door=door)
-    # What is said at the end, and what leaves until then.
     _add_middleware_to_built_app(app, StreamEndMiddleware, answers=answers, leaving=leaving)

@@ -1,4 +1,4 @@
-"""What a replica publishes for autoscaling: plain numbers, averaged over time by Ray Serve."""
+"""A replica's numbers for autoscaling, which Ray Serve averages over time."""
 
 import math
 from typing import Any
@@ -7,9 +7,9 @@ from controller.capacity import capacity_per_s, relative_work, work_ratio
 from controller.models.lengths import LengthMoments
 from controller.records import AutoscaledLoad, EngineReport
 
-SURE = 3.0  # standard errors by which arriving prompts differ from those that ended
-LARGEST = 4.0  # times the work of those that ended, or this part of it
-KNOWN_ENDS = 10  # of requests that count, from which on their own lengths say what they take
+SURE = 3.0  # standard errors between arriving and finished prompts that count as a difference
+LARGEST = 4.0  # bound on the ratio of their work, and its inverse
+KNOWN_ENDS = 10  # finished autoscaled requests needed to use their own lengths
 
 
 def autoscaling_stats(
@@ -19,28 +19,27 @@ def autoscaling_stats(
     refused_per_s: float = 0.0,
     counts_late: bool = False,
 ) -> dict[str, float]:
-    """``serve_app.scaling.reading`` reads these names; each is 1 number per replica.
+    """Numbers of one replica, under the names that ``serve_app.scaling.reading`` reads.
 
-    Requests of classes with ``autoscale: false`` are in none of them but ``unscaled``. Capacity is
-    what the replica carries without them, as they yield to all others; it counts requests of the
-    engine's mean size, theirs among them, and so does demand.
+    Requests of classes with ``autoscale: false`` count only in ``unscaled``. Capacity is that
+    without these requests, as they yield to all others. It counts requests of the engine's mean
+    size, theirs included, and so does demand.
 
     Args:
         most_ongoing: requests that Ray Serve gives this replica at a time; None: any number.
-        refused_per_s: requests/s that admission refused. They want to be served, too.
-        counts_late: whether there is an SLA for the first token, and so who is late is known.
+        refused_per_s: requests/s that admission refused; they are part of the demand.
+        counts_late: whether there is a TTFT, so that late requests are known.
 
     Returns:
-        ``running``, ``waiting`` (requests), ``arrival_rate_per_s``, ``refused_per_s`` of it,
-        ``demand_per_s`` (arrivals in requests of the size that capacity counts) and
-        ``sla_out_of_reach`` (0 or 1) always. ``first_tokens`` and ``late_first_tokens``: counted
-        since the engine started. ``max_running`` is a cap that holds: the engine's own
-        size where the decided one is not applied, and no more than Ray Serve lets in. If the
-        SLA is out of reach, neither it nor ``capacity_per_s`` is there (no batch keeps the SLA,
-        and Ray Serve would average what is published then with what came before); the latter,
-        with ``capacity_error_frac``, nor where it is unknown.
+        Always ``running``, ``waiting`` (requests), ``arrival_rate_per_s``, its part
+        ``refused_per_s``, ``demand_per_s`` (arrivals in requests of capacity's size) and
+        ``sla_out_of_reach`` (0 or 1). ``first_tokens`` and ``late_first_tokens`` count since the
+        engine started. ``max_running`` is the enforced cap: the engine's own size if no other is
+        applied, at most ``most_ongoing``. If the SLA is out of reach, ``max_running`` and
+        ``capacity_per_s`` are left out (Ray Serve would average them with earlier values). If it
+        is unknown, ``capacity_per_s`` is left out as well, with ``capacity_error_frac``.
     """
-    if report.role == "prefill":  # who asked for a prompt computes it then: it is counted there
+    if report.role == "prefill":  # the decode replica then computes the prompt, and counts it
         refused_per_s = 0.0
     load = report.autoscaled or _whole(report)
     arrivals = load.arrival_rate_per_s + refused_per_s
@@ -63,7 +62,7 @@ def autoscaling_stats(
     held = report.max_running if report.enforced else report.engine.max_num_seqs
     let_in = held if most_ongoing is None else min(held, most_ongoing)
     stats["max_running"] = float(let_in)
-    # A prefill engine that decides for itself goes by no ITL: its capacity would be too large.
+    # A prefill engine in fallback has no ITL: its capacity would be too large.
     alone = report.role == "prefill" and report.mode == "fallback"
     if report.capacity_per_s is not None and not alone:
         stats["capacity_per_s"] = _capacity_per_s(report, report.capacity_per_s, held, let_in)
@@ -72,10 +71,10 @@ def autoscaling_stats(
 
 
 def scaled_by_another(autoscaling: Any) -> str | None:
-    """What to say where Ray Serve goes by its own policy; None if it goes by a named one.
+    """A warning if Ray Serve scales by its own policy; None if a policy is named.
 
     Args:
-        autoscaling: the ``AutoscalingConfig`` that holds now; None: the number is fixed.
+        autoscaling: the present ``AutoscalingConfig``; None: the number is fixed.
     """
     if autoscaling is None or not autoscaling.policy.is_default_policy_function():
         return None
@@ -88,7 +87,7 @@ def scaled_by_another(autoscaling: Any) -> str | None:
 
 
 def _whole(report: EngineReport) -> AutoscaledLoad:
-    """Where all requests count."""
+    """The load if all requests count."""
     return AutoscaledLoad(
         report.running,
         report.waiting,
@@ -101,7 +100,7 @@ def _whole(report: EngineReport) -> AutoscaledLoad:
 
 
 def _capacity_per_s(report: EngineReport, capacity: float, held: int, let_in: int) -> float:
-    """Capacity of a batch that Ray Serve keeps below the cap: half of it carries half at least."""
+    """Capacity if Ray Serve keeps the batch below the cap; half a batch carries at least half."""
     if let_in >= held:
         return capacity
     by_batch = None
@@ -111,10 +110,10 @@ def _capacity_per_s(report: EngineReport, capacity: float, held: int, let_in: in
 
 
 def _size(report: EngineReport, load: AutoscaledLoad) -> float:
-    """Work of a request that arrives now over that of all that ended; 1 if none is sure.
+    """Work of an arriving request over that of finished ones; 1 if the difference is not sure.
 
-    Prompts are known when they arrive, and requests end up to minutes later: when a mix shifts,
-    capacity follows late, and this is by how much.
+    Prompts are known at arrival, but requests end up to minutes later. If the mix shifts, capacity
+    follows late; this ratio corrects that.
     """
     prompts, lengths = load.prompts, load.lengths
     if report.model is None or not prompts.n or not report.lengths.n:

@@ -1,4 +1,4 @@
-"""Problems in the log, each as often as it is another one."""
+"""Logs a problem once until it changes."""
 
 import logging
 import re
@@ -7,14 +7,14 @@ NUMBERS = re.compile(r"[0-9a-f]{8,}|\d+")
 
 
 class Complaints:
-    """Logs a problem when it is another than the last one, whatever numbers it names."""
+    """Logs a problem if it differs from the last one, numbers aside."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._last: str | None = None
 
     def log(self, line: str, error: BaseException) -> None:
-        """A problem; ``line`` has a place for it."""
+        """Log a problem; ``line`` has a placeholder for it."""
         said = f"{type(error).__name__}: {error}"
         plain = NUMBERS.sub("0", said)
         if plain != self._last:
@@ -22,5 +22,5 @@ class Complaints:
         self._last = plain
 
     def over(self) -> None:
-        """All is well: the same problem would be a new one."""
+        """All is well: the last problem would be a new one."""
         self._last = None

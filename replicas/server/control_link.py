@@ -1,4 +1,4 @@
-"""Between one engine and the batch controller: reports go out, limits come back."""
+"""The link between one engine and the batch controller: reports out, limits in."""
 
 import asyncio
 import logging
@@ -36,15 +36,15 @@ logger = logging.getLogger("ray.serve")
 REPORTED = tuple(field.name for field in fields(ReplicaReport))
 ENGINE_FAILED = "The exchange with the engine failed, and is tried again: %s"
 REFUSED = "The batch controller refused the report: %s"
-SEARCH_S = 2.0  # for the controller, before the engine is asked again; it is looked for meanwhile
+SEARCH_S = 2.0  # of waiting for the controller per sync; the search goes on
 
 
 class ControlLink:
     """Carries reports to the controller and its limits to the engine.
 
-    A controller that is gone, slow or at odds with the report costs nothing but its limits:
-    the engine goes on by its last lease, then by the local fallback. No error ends the exchange
-    but the engine's death, which Ray Serve LLM's own health check sees.
+    A controller that is gone, slow or refuses the report only costs its limits: the engine goes on
+    with its last lease, then with the local fallback. Syncs end only with the engine's death, which
+    Ray Serve LLM's health check notices.
     """
 
     def __init__(
@@ -63,32 +63,32 @@ class ControlLink:
         self._go_by(config)
         self._replica_id, self._group = replica_id, group
         self._metrics, self._on_report = metrics, on_report
-        self._controller: Any = None  # an actor handle; None: to be found
-        self._finding: asyncio.Task[Any] | None = None  # a search for it that still runs
+        self._controller: Any = None  # an actor handle; None: unknown
+        self._finding: asyncio.Task[Any] | None = None  # a search for it in progress
         self._report: EngineReport | None = None
-        self._reported_s = asyncio.get_running_loop().time()  # when it came
-        self._asked_engine_s: float | None = None  # since when it owes an answer; None: it does not
-        self._answered_s = self._reported_s  # when the controller last did
-        self._ask_s = -math.inf  # when it is to be asked next
-        self._crowded = False  # it gives longer periods than are configured
+        self._reported_s = asyncio.get_running_loop().time()  # time of the last report
+        self._asked_engine_s: float | None = None  # time of its oldest unanswered call
+        self._answered_s = self._reported_s  # time of the controller's last answer
+        self._ask_s = -math.inf  # time of its next request
+        self._crowded = False  # its periods are longer than configured
         self._complaints = Complaints(logger)
-        self.role: Role | None = None  # as the controller said last
+        self.role: Role | None = None  # the controller's last
         self._leaves = False  # its replica is being removed
-        # Why the last user_config is not what holds, for whoever looks at the replica.
+        # Why the last user_config was refused.
         self.config_refused: str | None = None
 
     def _go_by(self, config: BatchingConfig) -> None:
         self._config, self._batching = config, config.model_dump()
-        sized = config.policy == "adaptive"  # others do not size their steps
+        sized = config.policy == "adaptive"  # other policies do not size steps
         self._leaving.limit_s = config.sla.itl_s if sized and self._leaving.on else None
 
     async def run(self) -> None:
-        """Exchange until the engine dies."""
+        """Sync until the engine dies."""
         clock = asyncio.get_running_loop().time
         answer: dict[str, Any] | None = None
         while True:
             next_s = clock() + self._config.period_s
-            applied, answer = answer, None  # one that cannot be applied is not sent again
+            applied, answer = answer, None  # an answer that cannot be applied is not sent again
             self._asked_engine_s = self._asked_engine_s or clock()
             try:
                 report = await asyncio.wait_for(
@@ -116,10 +116,10 @@ class ControlLink:
                         self._crowded = answer["period_s"] > self._config.period_s
                 self._metrics.publish_controller_age(clock() - self._answered_s)
                 if answer is not None and list(answer["switches"]) != list(report["switches"]):
-                    next_s = clock()  # control was switched: apply that now, not in half a second
+                    next_s = clock()  # control was switched: apply it now, not in half a second
             except EngineDeadError:
                 return
-            except Exception as error:  # whatever it is, the replica serves on
+            except Exception as error:  # after any error the replica serves on
                 answer = None
                 if not isinstance(error, TimeoutError):  # an error is an answer, too
                     self._asked_engine_s = None
@@ -129,21 +129,21 @@ class ControlLink:
 
     @property
     def config(self) -> BatchingConfig:
-        """The block that is configured."""
+        """The configured block."""
         return self._config
 
     async def configure(self, config: BatchingConfig) -> None:
-        """Have the engine, and the controller from the next report on, go by ``config``.
+        """Make the engine, and the controller from the next report on, use ``config``.
 
         Raises:
-            ConfigError: it does not fit the engine; nothing was changed.
+            ConfigError: ``config`` does not fit the engine; nothing was changed.
         """
         if config == self._config:
             return
         try:
             await channel.configure(self._client, config.model_dump())
         except EngineDeadError:
-            return  # Ray Serve LLM's health check sees it
+            return  # Ray Serve LLM's health check notices it
         except Exception as error:
             raise ConfigError([str(error)]) from None
         if config.sla != self._config.sla:
@@ -162,7 +162,7 @@ class ControlLink:
             )
         except RayTaskError as error:
             self._complaints.log(REFUSED, error.cause or error)
-        except Exception as error:  # gone, slow, or the cluster's store is away
+        except Exception as error:  # gone, slow, or the cluster's store is unavailable
             logger.debug("No answer from the batch controller: %r", error)
             self._controller = None
         else:
@@ -175,10 +175,10 @@ class ControlLink:
         return None
 
     async def _find(self) -> Any:
-        """The controller's handle; None while it is still looked for."""
+        """The controller's handle; None during the search."""
         if self._controller is None:
-            # Finding a name blocks on the cluster's store, for as long as that is away. One thread
-            # waits for it, and the exchange with the engine goes on.
+            # Finding a name blocks while the cluster's store is unavailable. One thread waits for
+            # it, and syncs with the engine go on.
             if self._finding is None:
                 self._finding = asyncio.create_task(asyncio.to_thread(get_controller))
             done, _ = await asyncio.wait({self._finding}, timeout=SEARCH_S)
@@ -200,7 +200,7 @@ class ControlLink:
         roles = report.role, self._report and self._report.role
         self._report, self._reported_s = report, now_s
         gaps = Gaps(report.itl.n, report.late_itl), self._leaving.gaps
-        if not report.enforced or self._leaving.limit_s is None:  # no step is shorter for it
+        if not report.enforced or self._leaving.limit_s is None:  # no step depends on it
             self._clock = ClientFeedback(self._config.sla.percentile)
         elif "prefill" in roles:  # without an ITL
             self._clock.pass_over(*gaps)
@@ -250,7 +250,7 @@ class ControlLink:
         refused_per_s: float = 0.0,
         counts_late: bool = False,
     ) -> dict[str, float]:
-        """Queue depth, cap and capacity of this replica; nothing without a report of this lease."""
+        """Queue depth, cap and capacity of this replica; empty without a report of this lease."""
         if (report := self.recent_report()) is None:
             return {}
         return autoscaling_stats(
@@ -261,7 +261,7 @@ class ControlLink:
         )
 
     def routing_stats(self) -> dict[str, Any]:
-        """The room that is left here; nothing without a report of this lease."""
+        """The headroom of this replica; empty without a report of this lease."""
         if (report := self.recent_report()) is None:
             return {}
         age_s = asyncio.get_running_loop().time() - self._reported_s
@@ -270,34 +270,34 @@ class ControlLink:
         return {KEY: stats | ({PREFILL: 1} if self.role == "prefill" else {})}
 
     def silent_s(self) -> float:
-        """How long the engine has owed an answer; 0 before its first step, which may compile."""
+        """Seconds the engine has owed an answer; 0 before its first step, which may compile."""
         asked_s = self._asked_engine_s
         if asked_s is None or self._report is None or not self._report.busy_s:
             return 0.0
         return asyncio.get_running_loop().time() - asked_s
 
     async def tell(self, moves: dict[str, Any]) -> None:
-        """Tell the controller what has become of a dead engine's requests so far."""
+        """Tell the controller the present outcomes of a dead engine's requests."""
         told = {"replica": self._replica_id, "group": self._group, **moves}
         try:
             if (controller := await self._find()) is not None:
                 await asyncio.wait_for(controller.engine_died.remote(told), timeout=SEARCH_S)
-        except Exception as error:  # gone or slow: nobody waits for it
+        except Exception as error:  # gone or slow: no caller waits for it
             logger.debug("The batch controller was not told: %r", error)
 
     def leave(self) -> None:
-        """Tell the controller with each report from now on that the replica is being removed."""
+        """Mark the replica as being removed in all reports from now on."""
         self._leaves = True
 
     def holds_kv(self, since_s: float) -> bool:
-        """Whether the engine holds KV, as far as a report says that came after ``since_s``.
+        """Whether the engine holds KV, by a report that came after ``since_s``.
 
-        Without a recent one there is none that anybody could read.
+        Without a recent report no engine could read it.
         """
         report = self.recent_report()
         return report is not None and (self._reported_s <= since_s or report.kv_used_tokens > 0)
 
     def recent_report(self) -> EngineReport | None:
-        """The last report; None before the first one, and when it is older than a lease."""
+        """The last report; None before the first, or if it is older than a lease."""
         age_s = asyncio.get_running_loop().time() - self._reported_s
         return self._report if age_s <= self._config.lease_s else None

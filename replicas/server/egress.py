@@ -1,4 +1,4 @@
-"""Where tokens leave the server: the time between them, as its clients are to see it."""
+"""Egress: the time between tokens as clients see it."""
 
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -6,9 +6,9 @@ from typing import Any
 
 from controller.law.client_feedback import LEAST, Gaps
 
-# Of a stream, and without a token: its end, an error, a comment that keeps the connection open.
+# Chunks of a stream without a token: its end, an error, a comment that keeps the connection open.
 NO_TOKEN = (b"data: [DONE]", b'data: {"error"', b":")
-# Of a stream of named events (messages, responses) these alone have a token.
+# In a stream of named events (messages, responses) only these have a token.
 NAMED = b"event: "
 DELTAS = (b".delta", b"content_block_delta")
 
@@ -17,10 +17,10 @@ class LeavingTokens:
     """Counts the gaps between the chunks of streams.
 
     Args:
-        on: whether they say something of steps: a chunk is a token, and one SLA is everybody's.
+        on: whether gaps tell of steps: each chunk is one token, and all requests have one SLA.
 
     Attributes:
-        limit_s: the SLA; None: nothing is late.
+        limit_s: the SLA; None: no gap is late.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, *, on: bool = True) -> None:
@@ -31,15 +31,15 @@ class LeavingTokens:
 
     @property
     def gaps(self) -> Gaps:
-        """Those of all streams since the replica started."""
+        """Gaps of all streams since the replica started."""
         return Gaps(self._n, self._late)
 
     def add(self, gap_s: float) -> None:
-        """Count the time from one chunk's leaving to the next one's.
+        """Count the time between two chunks.
 
-        One so long that the shortest steps that may be asked for would not bring it inside counts
-        as in time: a chunk of several tokens, a first one behind an event that announces it, a
-        pause. To shorten steps for those would cost throughput and mend nothing.
+        A gap beyond what the shortest allowed target could mend counts as in time: a chunk of
+        several tokens, the first one after an announcing event, a pause. Shorter steps would cost
+        throughput and not help.
         """
         self._n += 1
         limit_s = self.limit_s
@@ -47,14 +47,14 @@ class LeavingTokens:
 
 
 class StreamGaps:
-    """The gaps of one stream, which are added to those of all."""
+    """The gaps of one stream, added to ``LeavingTokens``."""
 
     def __init__(self, tokens: LeavingTokens) -> None:
         self._tokens = tokens
-        self._left_s: float | None = None  # when the last token had been sent
+        self._left_s: float | None = None  # time when the last token was sent
 
     def leave(self, chunk: bytes) -> bool:
-        """A chunk is sent now; whether it has a token, and ``have_left`` is to be told."""
+        """A chunk is about to be sent; returns whether it has a token: then call ``have_left``."""
         if not _has_token(chunk):
             return False
         if self._left_s is not None:
@@ -62,7 +62,7 @@ class StreamGaps:
         return True
 
     def have_left(self) -> None:
-        """It has been sent: a client that is slow to read holds up its own stream."""
+        """The chunk was sent; a client that reads slowly delays only its own stream."""
         self._left_s = self._tokens.clock()
 
 
@@ -75,7 +75,7 @@ def _has_token(chunk: bytes) -> bool:
 async def counted_items(
     items: AsyncGenerator[Any, None], tokens: LeavingTokens
 ) -> AsyncGenerator[Any, None]:
-    """The same, with their gaps counted, where chunks leave as values to Ray Serve's ingress."""
+    """The items, with gaps counted, for chunks that go as values to Ray Serve's ingress."""
     gaps = StreamGaps(tokens)
     try:
         async for item in items:

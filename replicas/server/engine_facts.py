@@ -1,4 +1,4 @@
-"""What steps were recorded on, in words: machine, model and versions."""
+"""The machine, model and versions of recorded steps, in words."""
 
 import os
 import platform
@@ -10,15 +10,15 @@ from controller.version import VERSION
 from replicas.engine.settings import parse_settings
 
 CPUINFO = Path("/proc/cpuinfo")
-# What decides how fast vLLM and PyTorch multiply matrices on a CPU.
+# CPU features that decide how fast vLLM and PyTorch multiply matrices.
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "bf16", "sve", "asimd")
 
 
 def engine_facts(vllm_config: Any, model: str) -> dict[str, Any]:
-    """``machine``, ``model`` and ``versions`` of an engine whose process this is or started.
+    """``machine``, ``model`` and ``versions`` of an engine of this process or its child.
 
     Args:
-        model: what it is called; its dtype is added.
+        model: its name; the dtype is added.
     """
     dtype = str(vllm_config.model_config.dtype).removeprefix("torch.")
     accelerator = _accelerator(vllm_config)
@@ -30,12 +30,12 @@ def engine_facts(vllm_config: Any, model: str) -> dict[str, Any]:
 
 
 def cpu(cpuinfo: Path = CPUINFO) -> str:
-    """This machine's processor: name, cores, and which of FEATURES it has."""
+    """This machine's processor: name, cores, and its part of FEATURES."""
     try:
         text = cpuinfo.read_text()
     except OSError:  # not Linux
         text = ""
-    first, _, _ = text.partition("\n\n")  # of the processors, which are alike
+    first, _, _ = text.partition("\n\n")  # of the identical processors
     pairs = (line.partition(":") for line in first.splitlines())
     fields = {key.strip(): value.strip() for key, _, value in pairs}
     flags = (fields.get("flags") or fields.get("Features") or "").split()
@@ -46,7 +46,7 @@ def cpu(cpuinfo: Path = CPUINFO) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, Brimful, and of Ray, PyTorch and vLLM where this process loaded them."""
+    """Versions of Python and Brimful, and of Ray, PyTorch and vLLM if they are loaded."""
     known = {"brimful": VERSION, "python": platform.python_version()}
     for name in ("ray", "torch", "vllm"):
         if name in sys.modules:
@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 
 
 def _accelerator(vllm_config: Any) -> str | None:
-    """None if the CPU itself computes."""
+    """None if the CPU computes."""
     if emulate := parse_settings(vllm_config.additional_config).emulate:
         return f"emulated {emulate.profile}, steps {emulate.time_scale:g} times as long"
     from vllm.platforms import current_platform

@@ -12,7 +12,7 @@ from controller.models.histogram import LogHistogram, lower_edge_s
 from controller.records import EngineReport, Mode, Reason
 from replicas.admission.admission import Admission
 
-# Every fourth bin of a ``LogHistogram``, so that its counts are exact here too: 1 ms to 63 s.
+# Every fourth bin of a ``LogHistogram``, so that its counts are exact: 1 ms to 63 s.
 EDGES = range(20, 120, 4)
 
 Labels = tuple[str, ...]
@@ -20,7 +20,7 @@ Value = tuple[Metric, Labels, float]
 
 
 def gauges(report: EngineReport, config: BatchingConfig) -> Iterator[Value]:
-    """What is now; nothing for what is not known, or if no step was taken since."""
+    """Present values; unknown ones, and those of steps without a step, are left out."""
     yield metrics.MAX_RUNNING, (), report.max_running
     yield metrics.MIN_RUNNING, (), config.max_running.min
     for reason in get_args(Reason):
@@ -63,7 +63,7 @@ def _steps(report: EngineReport) -> Iterator[Value]:
 
 
 def totals(report: EngineReport) -> Iterator[Value]:
-    """What was counted since the engine started."""
+    """Counts since the engine started."""
     yield metrics.TOKENS, (), report.itl.n
     yield metrics.LATE_TOKENS, (), report.late_itl
     yield metrics.FIRST_TOKENS, (), report.ttft.n
@@ -80,7 +80,7 @@ def totals(report: EngineReport) -> Iterator[Value]:
 
 
 class StallCounter:
-    """Counts stalls by the SLA that held when they came: another SLA recounts no old gap."""
+    """Counts stalls by the SLA at their time: a new SLA recounts no old gap."""
 
     def __init__(self) -> None:
         self._counted, self._stalls = LogHistogram(), 0
@@ -94,7 +94,7 @@ class StallCounter:
 
 
 def admission_totals(admission: Admission) -> Iterator[Value]:
-    """What admission counted since the replica started."""
+    """Counts of admission since the replica started."""
     counts = admission.counts
     for metric, by_class in (
         (metrics.LET_IN, counts.let_in),

@@ -1,4 +1,4 @@
-"""A replica's batching in Ray's Prometheus export; Ray Serve adds application and replica tags."""
+"""A replica's metrics in Ray's Prometheus export; Ray Serve adds application and replica tags."""
 
 from collections.abc import Iterable
 
@@ -32,7 +32,7 @@ OF_REPORTS = tuple(
 
 
 class Exported:
-    """These metrics in Ray's export; counters by their difference to the last time."""
+    """These metrics in Ray's export; counters by their difference since the last call."""
 
     def __init__(self, known: Iterable[Metric]) -> None:
         known = list(known)
@@ -57,43 +57,43 @@ def _named(metric: Metric, labels: Labels) -> dict[str, str]:
 
 
 class ReplicaMetrics:
-    """What the replica's own reports say."""
+    """Metrics from the replica's own reports."""
 
     def __init__(self) -> None:
         self._exported, self._stalls = Exported(OF_REPORTS), StallCounter()
 
     def publish(self, report: EngineReport, config: BatchingConfig) -> None:
-        """Export one report, by the configuration that it was made under."""
+        """Export one report, with the configuration of its time."""
         self._exported.set(gauges(report, config))
         self._exported.count((*totals(report), *self._stalls.totals(report, config.sla)))
 
     def publish_age(self, age_s: float) -> None:
-        """An exchange with the engine failed: what was published is so old, and stands."""
+        """A sync with the engine failed: the published values are this old."""
         self._exported.set([(metrics.REPORT_AGE, (), age_s)])
 
     def publish_controller_age(self, age_s: float) -> None:
-        """Since the batch controller last answered."""
+        """Seconds since the batch controller last answered."""
         self._exported.set([(metrics.CONTROLLER_AGE, (), age_s)])
 
 
 class DoorMetrics:
-    """What the door did: by the names of keys, never by the keys."""
+    """The auth middleware's counts: by names of keys, never by the keys."""
 
     def __init__(self) -> None:
         self._requests = Counter(*metrics.DOOR.args)
 
     def count(self, key: str, outcome: str) -> None:
-        """One request more."""
+        """Count a request."""
         self._requests.inc(1, {"key": key, "outcome": outcome})
 
 
 class AdmissionMetrics:
-    """What admission did, by class."""
+    """Admission's counts by class."""
 
     def __init__(self) -> None:
         self._exported = Exported(OF_ADMISSION)
 
     def publish(self, admission: Admission) -> None:
-        """Export what it counted."""
+        """Export its counts."""
         self._exported.set([(metrics.QUEUED, (), admission.waiting.requests)])
         self._exported.count(admission_totals(admission))

@@ -1,8 +1,7 @@
-"""Where the replica's node is the only one it needs, model files are fetched by the replica itself.
+"""The replica fetches model files itself if it needs only its own node.
 
-Ray Serve LLM fetches them in a task of its own on each node. Its process imports vLLM anew, which
-takes as long as in the replica, waits for work afterwards with all that in memory, and is there
-even where the model is a local folder and nothing is to be fetched.
+Ray Serve LLM fetches them in a task on each node. The task's process imports vLLM, which takes as
+long as in the replica. Afterwards it stays in memory, even for a model in a local folder.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from replicas.server.startup import REPLICA
 
 
 class FetchedByReplica(CallbackBase):
-    """Ray Serve LLM's own code for one node, called here; several nodes are left to its tasks."""
+    """Ray Serve LLM's own code for one node, called here; for several nodes its tasks stay."""
 
     async def on_before_node_init(self) -> None:
         bundles = ray.util.placement_group_table(self.ctx.placement_group)["bundles_to_node_id"]

@@ -1,6 +1,6 @@
 """Ray Serve's spans to a collector: RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=replicas.otlp:exporter.
 
-Apart from ``tracing``, since every process of Ray Serve imports it, and most have no vLLM.
+Separate from ``tracing``, as every process of Ray Serve imports it, and most have no vLLM.
 """
 
 import os
@@ -18,10 +18,10 @@ from replicas.server.proxies import go_past
 
 
 def exporter() -> list[SpanProcessor]:
-    """What Ray Serve asks for.
+    """The span processors for Ray Serve.
 
-    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says where the collector is, and the variable that vLLM too
-    goes by how it is spoken to: ``grpc``, or ``http/protobuf``.
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names the collector, and the variable that vLLM also reads
+    its protocol: ``grpc`` or ``http/protobuf``.
     """
     go_past(os.environ.get(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, ""))
     by_http = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_PROTOCOL) == "http/protobuf"

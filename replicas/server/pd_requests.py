@@ -1,7 +1,7 @@
-"""Which requests a decode engine serves with another engine's KV, and how that one is asked.
+"""Which requests a decode engine serves with remote KV, and the request for it.
 
-What two tiny engines with NIXL answered under Ray Serve LLM 2.60's own PD servers, and what they
-are answered here (``tests/ray/test_pd.py``; decision 39):
+Under Ray Serve LLM 2.60's own PD servers two tiny engines with NIXL gave these answers; the last
+column is what happens here (``tests/ray/test_pd.py``; decision 39):
 
 ================================  =================================================  =============
 request                           seen                                               here
@@ -20,17 +20,17 @@ beam search                       right, after 14 s                             
 a client's ``kv_transfer_params`` 500; on ``/v1/responses`` the engine ended         400
 ================================  =================================================  =============
 
-Local: the decode engine prefills itself, and its answer is that of an engine alone.
+Local: the decode engine prefills itself, and answers like a single engine.
 """
 
 from typing import Any
 
 KV_PARAMS = "kv_transfer_params"
-ARGS = "vllm_xargs"  # which vLLM adds to them
+ARGS = "vllm_xargs"  # vLLM adds it to the former
 NOT_A_CLIENTS = (
     "is not allowed: it says where an engine reads KV, which this application sees to; leave it out"
 )
-# Of a request, what shapes the unread answer, or what the prefill engine would refuse.
+# Fields that shape an answer which is not read, or that the prefill engine would refuse.
 PLAIN: dict[str, Any] = {
     "min_tokens": 0,
     "stop": None,
@@ -46,7 +46,7 @@ PLAIN: dict[str, Any] = {
 
 
 def forbidden(request: Any) -> str | None:
-    """The field of a client's request that only this application may set; None: there is none.
+    """The field of a client's request that only this application may set; None: none.
 
     Args:
         request: vLLM's ``CompletionRequest`` or ``ChatCompletionRequest``.
@@ -59,10 +59,10 @@ def forbidden(request: Any) -> str | None:
 
 
 def is_local(request: Any) -> bool:
-    """Whether the decode engine has to prefill this request itself."""
+    """Whether the decode engine must prefill this request itself."""
     prompt = getattr(request, "prompt", None)
     several = isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
-    # An echo's logprobs are the prompt's; vLLM has those of a chat by top_logprobs, 0 unless told.
+    # An echo's logprobs are the prompt's; for chat they depend on top_logprobs, 0 by default.
     logprobs = request.echo and getattr(request, "top_logprobs", request.logprobs) is not None
     return bool(
         several
@@ -71,12 +71,12 @@ def is_local(request: Any) -> bool:
         or (request.n or 1) > 1
         or request.use_beam_search
         or getattr(request, "prompt_embeds", None) is not None
-        or (request.truncate_prompt_tokens or 0) < 0  # as many as max_tokens leaves room for
+        or (request.truncate_prompt_tokens or 0) < 0  # what max_tokens leaves
     )
 
 
 def plain(request: Any) -> Any:
-    """A prefill request without what is of its answer's text only; it is changed in place."""
+    """A prefill request without fields that only shape the answer's text; changed in place."""
     for key, value in PLAIN.items():
         if hasattr(request, key):
             setattr(request, key, value)

@@ -1,7 +1,7 @@
-"""The two server classes of prefill and decode apart: Ray Serve LLM's, under the controller.
+"""Server classes for disaggregated prefill and decode: Ray Serve LLM's, under the controller.
 
-A request comes to a decode replica, which has a prefill replica compute the prompt's KV, loads it
-and decodes. If no prefill replica can, it prefills itself: nothing is lost but time.
+A decode replica gets the request. It has a prefill replica compute the prompt's KV, loads the KV
+and decodes. If no prefill replica can, it prefills itself: only time is lost.
 """
 
 import asyncio
@@ -46,13 +46,13 @@ with gc_paused():  # these import vLLM
 
 logger = logging.getLogger("ray.serve")
 
-LOOK_S = 0.25  # how often it is looked whether there still is a prefill replica
-# No request that a prefill engine let in waits longer; one that hangs would keep them for ever.
+LOOK_S = 0.25  # between two checks for a prefill replica
+# No admitted prefill takes longer; one that hangs must not keep requests for ever.
 LONGEST_PREFILL_S = 60.0
-# Of the time to a request's deadline; in the rest the decode engine has to prefill.
+# Share of the time to a request's deadline; the decode engine may need the rest to prefill.
 PREFILL_FRAC = 0.75
 FALLS_BACK = "This replica prefills prompts itself: %s"
-# remote; local: the request asks for it; fallback: no other could; direct: sooner so (MixedServer)
+# remote; local: the request needs it; fallback: no other could; direct: sooner (MixedServer)
 WHERE = PREFILLS.labels[0]
 
 ours: ContextVar[bool] = ContextVar("brimful_remote_kv", default=False)
@@ -63,10 +63,10 @@ class PrefillError(Exception):
 
 
 class PrefillServer(BrimfulServer, PDPrefillServer):
-    """Computes prompts for decode replicas, which call it; no client does."""
+    """Computes prompts for decode replicas; only these call it."""
 
     async def __del__(self) -> None:
-        await until_read(getattr(self, "_link", None))  # none before its engine has started
+        await until_read(getattr(self, "_link", None))  # None before its engine has started
         await super().__del__()
 
     def _live_problems(self, user_config: Any) -> list[str]:
@@ -75,7 +75,7 @@ class PrefillServer(BrimfulServer, PDPrefillServer):
 
 
 class DecodeServer(BrimfulServer, PDDecodeServer):
-    """Answers clients, and has other engines compute their prompts."""
+    """Answers clients; other engines compute their prompts."""
 
     async def start(self) -> None:
         await super().start()
@@ -83,13 +83,13 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         self._prefills, self._waited = Counter(*PREFILLS.args), Counter(*REMOTE_PREFILL.args)
         self._complaints = Complaints(logger)
         if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
-            # Its HTTP app, which is around these calls too, does all of that already.
+            # Its HTTP app, which also wraps these calls, does all of that.
             self.engine.gate = None
             self.engine.tracing = None
             self.engine.leaving = LeavingTokens(on=False)
 
     def _batch_output_stream(self, generator: Any) -> Any:
-        """Token by token where clients get them from here; Ray gathers them for its ingress."""
+        """Single tokens if clients get them from here; Ray batches them for its ingress."""
         if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
             return generator
         return super()._batch_output_stream(generator)
@@ -97,10 +97,10 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
     async def _pd_handle_request(
         self, request: Any, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[Any, None]:
-        """In place of Ray's own, for connectors that say after the prefill where its KV is.
+        """Replaces Ray's, for connectors that tell after the prefill where the KV is.
 
-        Those that bind an engine before it (``requires_peer_binding``) or run both at once go
-        Ray's way, where a failed prefill fails the request.
+        Connectors that bind an engine before it (``requires_peer_binding``) or run both at once use
+        Ray's code, in which a failed prefill fails the request.
         """
         if (field := forbidden(request)) is not None:
             yield _bad_request(field)
@@ -120,7 +120,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
             )
             if request.kv_transfer_params:
                 request.kv_transfer_params = {**request.kv_transfer_params, CAME: came_s}
-            ids = self._decode_reuse_ids(chunk)  # None unless pd_tokenize_once asks for it
+            ids = self._decode_reuse_ids(chunk)  # None unless pd_tokenize_once is set
             ours.set(True)
         chats = isinstance(request, ChatCompletionRequest)
         method = LLMServer.chat if chats else LLMServer.completions
@@ -129,31 +129,31 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
                 yield item
 
     async def _prefilled(self, request: Any, info: RawRequestInfo | None) -> Any:
-        """A prefill replica's answer, which says where the KV is; None: there is none."""
+        """A prefill replica's answer, which tells where the KV is; None: there is none."""
         clock = asyncio.get_running_loop().time
         begin_s = clock()
         try:
             chunk = await self._first(request, info)
-        except Exception as error:  # there is none, it died, or Ray cannot reach it
+        except Exception as error:  # no replica, it died, or Ray cannot reach it
             self._complaints.log(FALLS_BACK, error)
             chunk = None
         else:
             if isinstance(chunk, ErrorResponse):
-                # Whether it is the request's fault is for this engine to say.
+                # This engine has to judge whether the request is at fault.
                 if int(chunk.error.code or 0) >= SERVER_ERROR:
                     self._complaints.log(FALLS_BACK, PrefillError(chunk.error.message))
                 chunk = None
-        if (waited_s := clock() - begin_s) > 0:  # Ray's counters take nothing else
+        if (waited_s := clock() - begin_s) > 0:  # Ray's counters refuse 0
             self._waited.inc(waited_s)
         self._prefills.inc(1, {WHERE: "fallback" if chunk is None else "remote"})
         return chunk
 
     async def _first(self, request: Any, info: RawRequestInfo | None) -> Any:
-        """The first item of a call to a prefill replica, which ends with whoever waits for it.
+        """The first item of a call to a prefill replica; the call ends if its caller does.
 
         Raises:
             PrefillError: there is no replica, or it took too long.
-            Exception: what Ray raises of a call.
+            Exception: Ray's, from the call.
         """
         if not self._prefill_replicas():
             raise PrefillError("there is no prefill replica")
@@ -190,7 +190,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         return handle.chat if chats else handle.completions
 
     def _asked_for(self, request: Any) -> Any:
-        """What a prefill replica is asked for."""
+        """The request for a prefill replica."""
         backend = self._get_connector_backend()
         asked = plain(backend.prepare_prefill_request(request=request, peer=None))
         self._request_prefill_token_ids(asked)
@@ -204,15 +204,15 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
             ours.reset(token)
 
     def _prefill_replicas(self) -> int:
-        """How many this replica knows of. Ray would wait for one for as long as there is none."""
+        """Known prefill replicas. Without one, Ray would wait for it without limit."""
         router = self._prefill_handle._router._asyncio_router.request_router
         return 0 if router is None else len(router.curr_replicas)
 
 
 async def until_read(link: ControlLink | None) -> None:
-    """Keep a replica that has served all its requests until others have read its KV.
+    """Keep a replica whose requests are all served until other engines have read its KV.
 
-    Ray Serve knows of requests alone: it would end the engine with the last answer.
+    Ray Serve only knows of requests: it would end the engine with the last answer.
     """
     since_s = asyncio.get_running_loop().time()
     for _ in range(int(LONGEST_PREFILL_S / LOOK_S)):
@@ -222,7 +222,7 @@ async def until_read(link: ControlLink | None) -> None:
 
 
 def longest_prefill_s() -> float:
-    """How long this request waits for a prefill replica, before the decode engine prefills."""
+    """How long this request waits for a prefill replica before the decode engine prefills."""
     ticket = current.get()
     if ticket is None:
         return LONGEST_PREFILL_S
@@ -230,10 +230,11 @@ def longest_prefill_s() -> float:
 
 
 def _guard(client: Any) -> None:
-    """From now on this ``AsyncLLM`` loads nothing that a client says, on any route.
+    """Make this ``AsyncLLM`` ignore a client's KV parameters, on every route.
 
-    Of a request that it refuses vLLM tells the engine, for the other engine to free its blocks: a
-    client's own ``do_remote_prefill`` on ``/v1/responses`` was refused so, and ended the engine.
+    If vLLM refuses a request, it tells the engine, so that the other engine frees its blocks. On
+    ``/v1/responses`` a client's own ``do_remote_prefill`` was refused like that, and ended the
+    engine.
     """
     generate, reject = client.generate, client.notify_kv_transfer_request_rejected
 
@@ -252,6 +253,6 @@ def _guard(client: Any) -> None:
 
 def _bad_request(field: str) -> ErrorResponse:
     answer = BadRequestError(field, NOT_A_CLIENTS).answer
-    # Which Ray's ingress is told by, and clients of this replica's own app would be shown.
+    # For Ray's ingress; clients of this replica's own app must not see it.
     told = {} if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING else {HEADERS: answer.headers}
     return ErrorResponse(error=ErrorInfo.model_validate({**answer.body["error"], **told}))

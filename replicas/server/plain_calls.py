@@ -1,7 +1,7 @@
-"""Admission where Ray Serve LLM's own ingress calls the replica instead of its HTTP app.
+"""Admission if Ray Serve LLM's own ingress calls the replica instead of its HTTP app.
 
-Answers travel as values here: a refusal is an ``ErrorResponse`` in place of the first item, and
-carries its headers along for the ingress (``serve_app.ingress``), which Ray's own would drop.
+Answers are values here: a refusal is an ``ErrorResponse`` instead of the first item. It carries its
+headers to the ingress (``serve_app.ingress``); Ray's own would drop them.
 """
 
 import json
@@ -26,9 +26,9 @@ class AdmittingEngine(VLLMEngine):
     """Ray Serve LLM's vLLM engine, whose chat and completions pass admission.
 
     Attributes:
-        gate: None where nobody is refused.
-        leaving: counts the gaps between the tokens that leave.
-        tracing: None where nothing is traced.
+        gate: None: no request is refused.
+        leaving: counts the gaps between tokens at egress.
+        tracing: None: no spans.
     """
 
     gate: Gate | None = None
@@ -87,10 +87,10 @@ async def admitted(
     request: Any,
     info: RawRequestInfo | None,
 ) -> AsyncGenerator[Any, None]:
-    """The items of a call, or a refusal in their place.
+    """The items of a call, or a refusal instead.
 
     Args:
-        gate: None: nobody is refused.
+        gate: None: no request is refused.
     """
     if gate is None:
         async for item in items:
@@ -101,7 +101,7 @@ async def admitted(
     except RefusedError as refused:
         yield as_error(refused.answer)
         return
-    current.set(ticket)  # of this call's own context: Ray runs each in a task
+    current.set(ticket)  # in this call's own context: Ray runs each call in a task
     if (answer := ticket.refused_early()) is not None:
         yield as_error(answer)
         return
@@ -126,7 +126,7 @@ async def admitted(
 
 
 def as_error(answer: Answer) -> ErrorResponse:
-    """A refusal as Ray Serve LLM carries errors."""
+    """A refusal in Ray Serve LLM's form for errors."""
     error = {**answer.body["error"], HEADERS: answer.headers}
     return ErrorResponse(error=ErrorInfo.model_validate(error))
 
@@ -138,12 +138,12 @@ def _ticket(gate: Gate, request: Any, info: RawRequestInfo | None) -> Ticket:
 
 
 def _headers(info: RawRequestInfo | None) -> dict[str, str]:
-    """By their names in lower case."""
+    """Headers by lower-case name."""
     return {name.lower(): value for name, value in (info.headers if info else {}).items()}
 
 
 def _first(ticket: Ticket, item: Any) -> tuple[Any, bool]:
-    """What is sent first, and whether nothing may follow."""
+    """The first item to send, and whether it is the last."""
     if ticket.answer is not None:
         return as_error(ticket.answer), True
     if isinstance(item, ErrorResponse):
@@ -160,7 +160,7 @@ def _first(ticket: Ticket, item: Any) -> tuple[Any, bool]:
 
 
 def _fields(request: Any) -> dict[str, Any]:
-    """The fields that admission reads: vLLM's models keep those that they do not know."""
+    """The fields that admission reads: vLLM's models keep unknown ones."""
     extra = getattr(request, "model_extra", None) or {}
     fields = {TIER: extra.get(TIER, getattr(request, TIER, None))}
     fields[PROMPT] = getattr(request, PROMPT, None)

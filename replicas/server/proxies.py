@@ -1,4 +1,4 @@
-"""Calls to this machine, and to others of a cluster, go past the user's proxy."""
+"""Calls to this machine and inside the cluster bypass the user's proxy."""
 
 import ipaddress
 import os
@@ -6,22 +6,22 @@ import socket
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment
 
-NAMES = ("no_proxy", "NO_PROXY")  # each library reads one of them first
+NAMES = ("no_proxy", "NO_PROXY")  # libraries differ in which they read first
 HERE = ("localhost", "127.0.0.1", "::1")
 SERVICES = (".svc", ".local")  # of Kubernetes
 
 
 def go_past(address: str = "") -> None:
-    """Take this machine, and an address in a cluster, from what this process asks a proxy for.
+    """Exclude this machine, and an address inside the cluster, from this process' proxy.
 
-    So it does for processes that are started from here on. Addresses elsewhere stay the proxy's.
+    Processes that it starts inherit that. Other addresses still use the proxy.
 
     Args:
         address: a URL, or HOST:PORT.
     """
     try:
         host = urlsplit(address if "://" in address else f"//{address}").hostname
-    except ValueError:  # who asks there says what is wrong with it
+    except ValueError:  # the caller of the address reports it
         host = None
     if not getproxies_environment():
         return

@@ -1,4 +1,4 @@
-"""What a replica publishes for routing: the room it has left under the limits that it keeps to."""
+"""A replica's numbers for routing: its headroom under the present limits."""
 
 import math
 from typing import Any
@@ -8,18 +8,18 @@ from controller.config import BatchingConfig
 from controller.models.step_time import StepModel
 from controller.records import EngineReport
 
-NO_KV_TOKENS = 2**40  # free where a model keeps no KV memory, which limits nobody there
-PREFILL = "prefill"  # 1: it computes prompts for others; what it has still to decode ends there
-DEAD = "dead"  # 1: its engine is; it is to be sent nothing
+NO_KV_TOKENS = 2**40  # free for a model without KV memory, which is no limit
+PREFILL = "prefill"  # 1: it computes prompts for others; decodes that it has still end there
+DEAD = "dead"  # 1: its engine is dead; it must get nothing
 KEY = "brimful"  # among Ray Serve's routing stats, which Ray Serve LLM uses too
 
 
 def routing_stats(
     report: EngineReport, config: BatchingConfig, taken_unix_s: float
 ) -> dict[str, Any]:
-    """``serve_app.routing.replica_load.ReplicaLoad`` by field; what is not known is left out.
+    """``serve_app.routing.replica_load.ReplicaLoad`` by field; unknown ones are left out.
 
-    Rates are this replica's own, by the model of its own steps: one that is slow says so.
+    Rates follow from this replica's own step-time model, so a slow replica publishes lower ones.
 
     Args:
         taken_unix_s: when the engine was asked for ``report``.
@@ -65,7 +65,7 @@ def _free_tokens(report: EngineReport) -> int:
 
 
 def most_decodes(report: EngineReport, model: StepModel, itl_s: float) -> int | None:
-    """How many decodes a step of ``itl_s`` has without prompts; None: no request ended yet."""
+    """Decodes in a step of ``itl_s`` without prompts; None: no request has ended yet."""
     engine, lengths = report.engine, report.lengths
     if not lengths.n:
         return None
@@ -73,28 +73,27 @@ def most_decodes(report: EngineReport, model: StepModel, itl_s: float) -> int | 
     if engine.kv_tokens and held:
         most = min(most, engine.kv_tokens / held)
     each_s = model.c1 + model.c2 * held
-    if each_s > 0:  # one that was loaded computes the last token of its prompt
+    if each_s > 0:  # after a KV transfer the last prompt token is computed here
         left_s = typical_itl_s(model, itl_s) - model.c0 - model.mixed_s
         most = min(most, max(left_s, 0.0) / each_s)
     return max(int(most), 1)
 
 
 def prefill_tokens_per_s(report: EngineReport, model: StepModel, itl_s: float | None) -> float:
-    """How fast prompts are computed beside the requests that decode now, tokens/s.
+    """Rate of prompt tokens with the present decodes, tokens/s.
 
-    P prompt tokens in a step that takes c0 + c1 B + c2 K + (c3 + c4 m/2) P, where P is what the
-    token budget leaves, or where ``itl_s`` is kept, what fits in a step of that; at least a block,
-    as prompts never stand still. m is the mean prompt, half of it the context of its mean chunk
-    where nothing of it is cached.
+    P prompt tokens in a step of c0 + c1 B + c2 K + (c3 + c4 m/2) P. P is what the token budget
+    leaves, or with ``itl_s`` what fits into such a step; at least a block, as prompts never stall.
+    m is the mean prompt; without prefix hits, half of it is the context of its mean chunk.
 
     Args:
-        itl_s: what steps are sized to, seconds; None: by the token budget alone.
+        itl_s: target of steps, seconds; None: only the token budget.
     """
     engine, lengths = report.engine, report.lengths
     decodes = report.decoding
     kv = min(decodes * lengths.mean_held, float(engine.kv_tokens))
     beside_s = model.predict_s(decodes, kv, 0, 0)
-    # A chunk's context: all that is cached, and on average a half of what is not.
+    # A chunk's context: all cached tokens, and on average half of the others.
     per_token_s = model.c3 + model.c4 * (2 * lengths.mean_input - lengths.mean_computed) / 2
     most = float(max(engine.max_num_batched_tokens - report.decode_tokens, 0))
     if itl_s is not None:

@@ -1,4 +1,4 @@
-"""The Ray Serve LLM server class: one vLLM engine, kept in touch with the batch controller."""
+"""The Ray Serve LLM server class: one vLLM engine, linked to the batch controller."""
 
 import asyncio
 import contextlib
@@ -49,14 +49,14 @@ with gc_paused():  # these import vLLM
     from replicas.workarounds.grammar_answers import answer_for_grammars
 
 logger = logging.getLogger("ray.serve")
-LAST_WORDS_S = 0.5  # for the errors that streams end with, once the engine is dead
+LAST_WORDS_S = 0.5  # for the error frames of streams, once the engine is dead
 
 
 class BrimfulServer(LLMServer):
-    """Ray Serve LLM's server, with one background task: report, ask, apply, 1 to 4 times a second.
+    """Ray Serve LLM's server with a background task that syncs with engine and controller.
 
-    Its settings come in ``engine_kwargs.additional_config.brimful``, where the app builder puts
-    them and the scheduler reads them too.
+    Its settings are in ``engine_kwargs.additional_config.brimful``; the app builder writes them,
+    and the scheduler reads them, too.
     """
 
     _default_engine_cls = BrimfulEngine
@@ -66,14 +66,14 @@ class BrimfulServer(LLMServer):
         go_past(str(self._llm_config.engine_kwargs.get("otlp_traces_endpoint") or ""))
         await super().start()
         REPLICA.ends("engine")
-        freeze_gc_heap()  # as vLLM's own server does
+        freeze_gc_heap()  # as in vLLM's own server
         logger.info("%s", REPLICA)
         settings = parse_settings(self._llm_config.engine_kwargs["additional_config"])
-        assert settings.group is not None  # the app builder names it
+        assert settings.group is not None  # set by the app builder
         self._sla = settings.batching.sla
         self._admission_metrics = AdmissionMetrics()
         answer_for_grammars(self.engine._engine_client)
-        self._tracing = self._trace()  # what is refused is not to get there
+        self._tracing = self._trace()  # before admission: refusals do not reach it
         self._gate = self._admit(settings)
         self._door = Door(Rules(settings.security), DoorMetrics().count)
         scheduling = self.engine._engine_client.vllm_config.scheduler_config
@@ -97,11 +97,11 @@ class BrimfulServer(LLMServer):
         self._link_task = asyncio.create_task(self._until_the_engine_dies())
 
     async def _until_the_engine_dies(self) -> None:
-        """Keep in touch with the batch controller; end with the engine.
+        """Sync with the batch controller; end with the engine.
 
-        Not before other replicas have gone on with its answers (``replicas.server.failover``). Ray
-        Serve asks for a replica's health every 10 s and believes the third answer. Until then a
-        replica without an engine would look empty, and be sent what others could serve.
+        First other replicas must have taken over its answers (``replicas.server.failover``). Ray
+        Serve checks a replica's health every 10 s and believes the third answer. Until then a
+        replica without an engine would look empty, and get requests that others could serve.
         """
         await self._link.run()
         logger.error("The engine is dead: this replica ends, and Ray Serve starts another.")
@@ -115,7 +115,7 @@ class BrimfulServer(LLMServer):
         os._exit(1)
 
     def _move(self, settings: EngineSettings) -> tuple[Failover | None, Carried | None]:
-        """What has other engines go on with the requests of a dead one; None: nothing does."""
+        """What moves the requests of a dead engine to others; None: nothing does."""
         doubt = installed_doubt()
         lacking = doubt is not None and doubt.lacking  # ``Bystander`` knows of no moved requests
         if not settings.failover.relay_s or settings.role == "prefill" or lacking:
@@ -128,16 +128,16 @@ class BrimfulServer(LLMServer):
         return failover, Carried(client, own, loras)
 
     async def carry_on(self, moved: Moved) -> AsyncGenerator[Any, None]:
-        """``Carried.carry_on``: for another replica of this deployment, and for no client."""
-        assert self._carried is not None  # the other has the same configuration
+        """``Carried.carry_on``, for other replicas of this deployment, not for clients."""
+        assert self._carried is not None  # all replicas have one configuration
         async with contextlib.aclosing(self._carried.carry_on(moved)) as items:
             async for item in items:
                 yield item
 
     async def _start_engine(self) -> None:
-        """As Ray Serve LLM does, but that nobody waits for its telemetry.
+        """Like Ray Serve LLM's, but without waiting for telemetry.
 
-        It makes an actor for it, which takes seconds and 250 MB, also where nothing may be sent.
+        Its actor takes seconds and 250 MB, even if nothing may be sent.
         """
         await self.engine.start()
         if usage_stats_enabled():
@@ -149,11 +149,11 @@ class BrimfulServer(LLMServer):
             record_extra_usage_tag(TagKey.LLM_SERVE_DIRECT_STREAMING_ENABLED, "1")
 
     async def reconfigure(self, user_config: Any, rank: Any = None) -> None:
-        """Go by the blocks of the deployment's ``user_config``; the engine serves on.
+        """Apply the blocks of the deployment's ``user_config``; the engine serves on.
 
-        Ray Serve calls it at the start, for a changed ``user_config``, and, as it takes a rank, for
-        one that was removed. It would restart an engine over an error here, so what is wrong with a
-        block is logged and reported, and what held before holds on, all of it.
+        Ray Serve calls it at the start, for a changed ``user_config`` and, as it takes a rank, for
+        a removed one. On an error it would restart the engine, so problems of a block are logged
+        and reported, and all previous blocks stay.
         """
         settings = self._llm_config.engine_kwargs["additional_config"]
         time_scale = (settings["brimful"]["emulate"] or {}).get("time_scale", 1.0)
@@ -179,11 +179,11 @@ class BrimfulServer(LLMServer):
             self._gate.configure(*live.let_in_by(), named_classes=live.classes is not None)
 
     def _live_problems(self, user_config: Any) -> list[str]:
-        """What of a ``user_config`` is not for this server's half of a request; else none is."""
+        """Problems of a ``user_config`` with this server's role; none here."""
         return []
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""
+        """Numbers for ``serve_app.autoscaling``, read by Ray Serve from each replica."""
         options = serve.get_replica_context()._deployment_config
         return self._link.autoscaling_stats(
             most_ongoing=options.max_ongoing_requests,
@@ -202,7 +202,7 @@ class BrimfulServer(LLMServer):
         return app
 
     def _trace(self) -> Tracing | None:
-        """Spans of ours beside vLLM's; None where vLLM makes none."""
+        """Spans in addition to vLLM's; None if vLLM makes none."""
         client = self.engine._engine_client
         if client.observability_config.otlp_traces_endpoint is None:
             return None
@@ -214,7 +214,7 @@ class BrimfulServer(LLMServer):
         return tracing
 
     def _admit(self, settings: EngineSettings) -> Gate | None:
-        """The gate that every request passes from now on; None where nobody is refused."""
+        """The gate that every request passes from now on; None if no request is refused."""
         gate = self.engine.gate = gate_for(self.engine._engine_client, settings.live)
         return gate
 
@@ -224,7 +224,7 @@ class BrimfulServer(LLMServer):
             self._admission_metrics.publish(self._gate.admission)
 
     async def timeline(self) -> dict[str, Any]:
-        """Who held which slot of the batch in the last minute: the console asks, by name."""
+        """Which request held which slot of the batch in the last minute, for the console."""
         gate = self._gate
         return await self._timeline.look(None if gate is None else gate.admission.classes)
 
@@ -233,7 +233,7 @@ class BrimfulServer(LLMServer):
         return await channel.steps(self.engine._engine_client, owner, on=on)
 
     async def requests(self, owner: str, on: bool) -> dict[str, Any] | None:
-        """Requests that ended since the owner's last call, likewise: for `brimful capture`."""
+        """Requests that ended since the owner's last call, recorded likewise: `brimful capture`."""
         drained = await channel.requests(self.engine._engine_client, owner, on=on)
         classes = None if self._gate is None else self._gate.admission.classes
         if drained is not None and classes is not None:
@@ -243,12 +243,12 @@ class BrimfulServer(LLMServer):
         return drained
 
     async def facts(self) -> dict[str, Any]:
-        """What those steps are of: machine, model, versions."""
+        """Machine, model and versions of the recorded steps."""
         vllm_config = self.engine._engine_client.vllm_config
         return engine_facts(vllm_config, self._llm_config.model_id)
 
     async def record_routing_stats(self) -> dict[str, Any]:
-        """What ``serve_app.routing`` routes by, beside what Ray Serve LLM itself publishes."""
+        """Numbers for ``serve_app.routing``, in addition to Ray Serve LLM's own."""
         if self.engine._engine_client.errored:
             return {KEY: {DEAD: 1}}
         return {**await super().record_routing_stats(), **self._link.routing_stats()}

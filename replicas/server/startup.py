@@ -1,4 +1,4 @@
-"""A replica's start: what it takes, phase by phase, and Python's garbage collector meanwhile."""
+"""A replica's start: the duration of each phase, and garbage collection during imports."""
 
 import contextlib
 import gc
@@ -16,12 +16,12 @@ class StartUp:
     """
 
     def __init__(self, began_s: float, clock: Callable[[], float] = time.time) -> None:
-        """Args: when the process began and what the time is, both in seconds of one clock."""
+        """Args: start of the process and a clock, both in seconds of that clock."""
         self.phases: dict[str, float] = {}
         self._clock, self._until_s = clock, began_s
 
     def ends(self, phase: str) -> None:
-        """The phase began where the last one ended, and ends now."""
+        """A phase ends now; it began when the last one ended."""
         now_s = self._clock()
         self.phases[phase] = self.phases.get(phase, 0.0) + now_s - self._until_s
         self._until_s = now_s
@@ -33,10 +33,10 @@ class StartUp:
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """No garbage collection in a ``with`` block; a quarter of what vLLM's imports take is that.
+    """No garbage collection in a ``with`` block; it is a quarter of the time of vLLM's imports.
 
-    Imports leave a million objects that stay, which each collection looks through in vain. Later
-    ones do not look through them either.
+    Imports leave a million permanent objects, which each collection would traverse. They are frozen
+    at the end, so later collections skip them.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -48,6 +48,6 @@ def gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-# Of this process, where it is a replica's. Ray may have started the process ahead of time.
+# Of this process, if it is a replica's. Ray may have started the process ahead of time.
 REPLICA = StartUp(psutil.Process().create_time())
 REPLICA.ends("process")

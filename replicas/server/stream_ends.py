@@ -1,14 +1,14 @@
-"""How an answer ends, whatever ends it: the app, a failure, its client, a clock or a drain.
+"""How an answer ends, for every cause: the app, a failure, its client, a clock or a drain.
 
 Ray Serve kills a replica that still serves ``graceful_shutdown_timeout_s`` after it was told to
-stop, without a word to it, and ends a request whose time is up: a client would see a connection
-that breaks in the middle of an answer. vLLM 0.29 breaks off a stream of ``/v1/responses`` over
-every error (docs/upstream/vllm-grammar-errors.md).
+stop, and ends a request whose time is up, both silently: a client would see a broken connection in
+the middle of an answer. vLLM 0.29 breaks off a stream of ``/v1/responses`` on every error
+(docs/upstream/vllm-grammar-errors.md).
 
-Ray Serve also cancels the task of a request whose client left. vLLM runs a handler in a task of its
-own beside one that waits for ``http.disconnect``, and a wait that is cancelled ends neither: the
-answer would be computed to its end for nobody
-(docs/upstream/ray-serve-direct-ingress-disconnects.md). So the app has a task of its own here.
+Ray Serve also cancels the task of a request whose client left. vLLM runs a handler in its own task
+and another that waits for ``http.disconnect``; cancelling the wait ends neither, so the answer
+would be computed to its end without a reader
+(docs/upstream/ray-serve-direct-ingress-disconnects.md). So the app has its own task here.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from replicas.server.answer_clocks import AnswerClocks
 from replicas.server.egress import LeavingTokens, StreamGaps
 
 STREAM = b"text/event-stream"
-FAILED = "Internal server error"  # of which a client is told nothing
+FAILED = "Internal server error"  # clients get no details
 LEFT: Message = {"type": "http.disconnect"}
-ENDS_BY_ITSELF_S = 1.0  # after which an app that did not listen, or still sends, is cancelled
-BEFORE_KILLED_S = 3.0  # for the last events to be sent; of a short drain a quarter
+ENDS_BY_ITSELF_S = 1.0  # time for an app to stop after a disconnect, before it is cancelled
+BEFORE_KILLED_S = 3.0  # for the last events to be sent; a quarter of a short drain
 SAID = "the replica that served this request had to end before it did; it can be sent again"
 
 
 class OpenAnswers:
-    """The answers of one replica that are open.
+    """The open answers of one replica.
 
     Args:
-        clocks: by which they are ended; None: there are none.
+        clocks: they end answers; None: none.
     """
 
     def __init__(self, clocks: AnswerClocks | None = None) -> None:
@@ -50,7 +50,7 @@ class OpenAnswers:
         self.open: set[_Answer] = set()
 
     def drain(self, budget_s: float) -> None:
-        """The replica was told to stop, and is killed so many seconds from now."""
+        """The replica was told to stop, and will be killed in ``budget_s`` seconds."""
         after_s = budget_s - min(BEFORE_KILLED_S, budget_s / 4)
         asyncio.get_running_loop().call_later(after_s, self.end)
 
@@ -66,7 +66,7 @@ class StreamEndMiddleware:
 
     Args:
         leaving: counts the gaps between tokens; None: another process does.
-        ends_by_itself_s: what an app that hears of a disconnect is given, before it is cancelled.
+        ends_by_itself_s: time for an app to stop after a disconnect, before it is cancelled.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class StreamEndMiddleware:
 
 
 class _Answer:
-    """One request's answer, and what its app hears of its client.
+    """One request's answer, and what the app hears of the client.
 
     Args:
         path: of its request, without the application's prefix.
 
     Attributes:
-        left: no client waits for it any more.
+        left: set once no client waits for it.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class _Answer:
                 one.cancel()
 
     async def send(self, message: Message) -> None:
-        if self._over or self.left.is_set():  # what still comes has no reader
+        if self._over or self.left.is_set():  # it has no reader any more
             return
         token = False
         if message["type"] == "http.response.start":
@@ -166,7 +166,7 @@ class _Answer:
             self._gaps.have_left()
 
     async def end(self, instead: Answer) -> None:
-        """Say that no more comes; of half an answer that is no stream nothing can be said."""
+        """Tell the client that no more comes; possible only before the answer, or in a stream."""
         if self._over or (self._started and not self._streams):
             return
         self._over = True
@@ -179,10 +179,10 @@ class _Answer:
 
 
 class _AnthropicErrors:
-    """Sends an answer on, and that of an error in the shape of Anthropic's API.
+    """Sends an answer, with errors in the shape of Anthropic's API.
 
-    All that stands before vLLM's app answers in OpenAI's shape, and so does the app where it
-    refuses a request before its handler; the handler's own errors have types of vLLM's.
+    The middlewares answer in OpenAI's shape, and so does vLLM's app if it refuses a request before
+    its handler; the handler's own errors have vLLM's types.
     """
 
     def __init__(self, send: Send) -> None:
@@ -209,13 +209,13 @@ class _AnthropicErrors:
 
 
 def _forget(task: "asyncio.Task[None]") -> None:
-    """What an app ends with is no error once no client waits for it."""
+    """Ignore how an app ends once no client waits."""
     with contextlib.suppress(asyncio.CancelledError):
         task.exception()
 
 
 def before_shutdown(tell: Callable[[float], None]) -> None:
-    """Have the replica of this process tell how many seconds its drain may take, as it begins."""
+    """Have the replica of this process call ``tell`` with the seconds of its drain as it begins."""
     drain = Replica._perform_graceful_shutdown
 
     async def told(replica: Any) -> None:
@@ -226,7 +226,7 @@ def before_shutdown(tell: Callable[[float], None]) -> None:
 
 
 def drain_s(replica: Any) -> float:
-    """After how many seconds Ray Serve's controller kills a replica that it told to stop."""
+    """Seconds until Ray Serve's controller kills a replica that it told to stop."""
     given = float(replica._deployment_config.graceful_shutdown_timeout_s)
     if replica._ingress and RAY_SERVE_ENABLE_DIRECT_INGRESS:
         return max(given, RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S)

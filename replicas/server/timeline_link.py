@@ -1,5 +1,5 @@
-"""The last minute of a replica's batch, for who asks; its engine records from the first question on
-until nobody has asked for ten seconds."""
+"""The last minute of a replica's batch. Its engine records from the first question until there was
+none for ten seconds."""
 
 import asyncio
 import contextlib
@@ -23,20 +23,20 @@ class Minute:
     def __init__(self) -> None:
         self._bars: deque[Bar] = deque(maxlen=MOST_BARS)
         self._since_s: float | None = None
-        self._classes: dict[str, int] = {}  # a name keeps its place, and the page its colour
+        self._classes: dict[str, int] = {}  # a name keeps its index, and so its colour on the page
 
     def take(
         self, drained: Mapping[str, Any], names: Callable[[int], str] = lambda _: NO_CLASS
     ) -> dict[str, Any]:
-        """Add what an engine's ``Timeline.drain`` has; the minute as of now.
+        """Add an engine's ``Timeline.drain``; returns the last minute.
 
         Args:
-            names: of the class that has a priority.
+            names: gives the class name of a priority.
 
         Returns:
-            Plain JSON: ``bars`` of [id, place in ``classes``, place in ``states``, row, seconds ago
-            that it began, seconds ago that it ended or null]; ``recorded_s``, how far back they go;
-            ``unseen``, how many wait without a row.
+            Plain JSON: ``bars`` of [id, index in ``classes``, index in ``states``, row, age of its
+            begin in seconds, age of its end or null]; ``recorded_s``, the recorded time;
+            ``unseen``, the number of waiting requests without a row.
         """
         now_s = drained["now_s"]
         if self._since_s is None:
@@ -44,7 +44,7 @@ class Minute:
         self._bars.extend(tuple(bar) for bar in drained["closed"])
         while self._bars and (self._bars[0][5] or now_s) < now_s - KEPT_S:
             self._bars.popleft()
-        full = len(self._bars) == MOST_BARS  # what was before is lost
+        full = len(self._bars) == MOST_BARS  # earlier bars are lost
         since_s = max(self._since_s, (self._bars[0][5] or now_s) if full else now_s - KEPT_S)
         shown = (*self._bars, *drained["open"])
         for priority in sorted({bar[1] for bar in shown}):
@@ -70,7 +70,7 @@ class Minute:
 
 
 def class_names(classes: ServiceClasses | None) -> Callable[[int], str]:
-    """The name of the class of a priority; of several of one priority, all of them."""
+    """Gives the class name of a priority; if several classes have it, all their names."""
     known: dict[int, str] = {}
     for name, one in classes.by_name.items() if classes else ():
         known[one.priority] = f"{known[one.priority]}, {name}" if one.priority in known else name
@@ -108,5 +108,5 @@ class TimelineLink:
         while (left_s := self._asked_s + UNSEEN_S - clock()) > 0:  # noqa: ASYNC110 - asked again
             await asyncio.sleep(left_s)
         self._minute = Minute()
-        with contextlib.suppress(Exception):  # an engine that is dead records nothing
+        with contextlib.suppress(Exception):  # a dead engine records nothing
             await channel.timeline(self._client, on=False)

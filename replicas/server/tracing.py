@@ -1,8 +1,8 @@
-"""A span of ours for each request: what was decided about it, between the client's span and vLLM's.
+"""A span for each request, with Brimful's decisions, between the client's span and vLLM's.
 
-vLLM traces where ``engine_kwargs.otlp_traces_endpoint`` names a collector, and so is it done here
-then, through the same provider, be it vLLM's or Ray Serve's. Elsewhere nothing of this runs.
-No attribute holds anything that a client sent but the name of a class that is configured.
+vLLM traces if ``engine_kwargs.otlp_traces_endpoint`` names a collector; then these spans go through
+the same provider, vLLM's or Ray Serve's. Otherwise nothing of this runs. No attribute holds
+anything from a client except the name of a configured class.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from replicas.admission.asgi import Message, Send
 from replicas.admission.gate import Ticket, current
 
 NAME = "brimful.request"
-CARRIED = ("traceparent", "tracestate")  # the headers in which W3C carries a trace
-REASON = b"x-brimful-reason"  # of an answer that is a refusal
-LEFT = (asyncio.CancelledError, GeneratorExit)  # what a request ends with whose client is gone
+CARRIED = ("traceparent", "tracestate")  # W3C's headers for a trace
+REASON = b"x-brimful-reason"  # of a refusal
+LEFT = (asyncio.CancelledError, GeneratorExit)  # how a request ends if its client is gone
 
 
 class TracedRequest:
     """One request's span.
 
     Attributes:
-        headers: with which what comes next is its child.
-        admitted: whether the engine got a prompt of it.
+        headers: make the next span a child of this one.
+        admitted: whether the engine got one of its prompts.
         status, reason: of its answer, once that has begun.
-        whole: the last of its answer was sent.
+        whole: whether the end of its answer was sent.
     """
 
     def __init__(self, span: Span) -> None:
@@ -48,7 +48,7 @@ class TracedRequest:
         self._first_token_s: float | None = None
 
     def started(self, stats: Any) -> None:
-        """A prompt of it has its first token; of several the slowest counts.
+        """One of its prompts has its first token; of several, the slowest counts.
 
         Args:
             stats: vLLM's ``RequestStateStats``.
@@ -58,11 +58,11 @@ class TracedRequest:
         self._first_token_s = max(stats.first_token_latency, self._first_token_s or 0.0)
 
     def ended(self, ticket: Ticket | None, error: BaseException | None = None) -> None:
-        """It is over.
+        """The request is over.
 
         Args:
-            ticket: where admission is configured, and it got so far.
-            error: what ended it; None: it came to its end.
+            ticket: None without admission, or if the request did not get there.
+            error: what ended it; None: it is complete.
         """
         if not self.sampled:
             return
@@ -92,7 +92,7 @@ class Tracing:
     """One replica's spans.
 
     Args:
-        report: the engine's last one; None if none is recent.
+        report: gives the engine's last report; None if none is recent.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class Tracing:
 
     @contextmanager
     def request(self, scope: Any, send: Send) -> Iterator[Send]:
-        """A POST, from when the door has let it in; who is turned away there leaves no span.
+        """The span of a POST from the auth middleware on; requests refused there have none.
 
         Returns:
-            What its answer is to be sent by.
+            The ``send`` for its answer.
         """
         headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
         with self.span({k: v for k, v in headers if k in CARRIED}) as traced:
@@ -125,10 +125,10 @@ class Tracing:
 
     @contextmanager
     def span(self, headers: Mapping[str, str]) -> Iterator[TracedRequest]:
-        """A request: a child of Ray Serve's span where it made one, else of the client's.
+        """The span of a request: a child of Ray Serve's span if there is one, else of the client's.
 
         Args:
-            headers: by their names in lower case.
+            headers: by lower-case name.
         """
         traced = self._begin(headers)
         try:
@@ -161,7 +161,7 @@ class Tracing:
         return traced
 
     def watch(self, client: Any) -> None:
-        """From now on, what this ``AsyncLLM`` says of a request's waiting is noted in its span."""
+        """Note the wait of each request of this ``AsyncLLM`` in its span."""
         generate = client.generate
 
         def traced(*args: Any, **options: Any) -> AsyncGenerator[Any, None]:

@@ -1,8 +1,8 @@
-"""Ray Serve LLM's vLLM engine, with the model in EngineCore's own process where that is asked for.
+"""Ray Serve LLM's vLLM engine, with the model in EngineCore's own process if configured.
 
-On CPU vLLM puts the model into a worker process, and worker and EngineCore wait for each other by
-spinning: two busy processes per replica, and on a small machine everybody else waits for a core.
-On a GPU Ray Serve LLM puts a Ray executor in between, even for a single worker.
+On CPU vLLM puts the model into a worker process; worker and EngineCore wait for each other by
+spinning. These are two busy processes per replica, and on a small machine others lack a core. On a
+GPU Ray Serve LLM adds a Ray executor, even for a single worker.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ SLICE_OF_GPU = 0.001  # what Ray Serve LLM's own task on the same bundle asks fo
 
 
 class BrimfulEngine(AdmittingEngine):
-    """Obeys ``additional_config.brimful.executor``.
+    """Applies ``additional_config.brimful.executor``.
 
-    The executor cannot be named in ``engine_kwargs``: Ray Serve LLM and vLLM's CPU platform set it
-    there themselves. So it is set on the finished configuration, just before the engine starts.
+    The executor cannot be named in ``engine_kwargs``: Ray Serve LLM and vLLM's CPU platform
+    overwrite it there. So it is set on the finished configuration, just before the engine starts.
     """
 
     def _start_async_llm_engine(
@@ -38,7 +38,7 @@ class BrimfulEngine(AdmittingEngine):
             spawning.enter_context(quick_imports())
             if parse_settings(vllm_engine_config.additional_config).executor == "in_process":
                 vllm_engine_config.parallel_config.distributed_executor_backend = "uni"
-                # EngineCore is spawned in there, and inherits the environment.
+                # EngineCore is spawned inside, and inherits the environment.
                 spawning.enter_context(worker_environment(vllm_engine_config, placement_group))
             return super()._start_async_llm_engine(
                 vllm_engine_args, vllm_engine_config, placement_group
@@ -47,10 +47,10 @@ class BrimfulEngine(AdmittingEngine):
 
 @contextlib.contextmanager
 def worker_environment(vllm_config: Any, placement_group: Any) -> Iterator[None]:
-    """The environment that a worker process of its own would have, for a ``with`` block.
+    """The environment of a worker process, for a ``with`` block.
 
-    On CPU the OpenMP threads and their cores, as vLLM's multiprocessing executor sets them; on a
-    GPU the card of the replica's placement group, as Ray sets it for its workers.
+    On CPU the OpenMP threads and their cores, as in vLLM's multiprocessing executor; on a GPU the
+    card of the replica's placement group, as Ray sets it for its workers.
     """
     if vllm_config.device_config.device_type == "cpu":
         with OMPProcessManager(vllm_config).configure_omp_envs(rank=0, local_rank=0):
@@ -62,10 +62,10 @@ def worker_environment(vllm_config: Any, placement_group: Any) -> Iterator[None]
 
 
 def gpus_of(placement_group: Any) -> str:
-    """The cards of a placement group's first bundle, as ``CUDA_VISIBLE_DEVICES`` names them.
+    """The cards of a placement group's first bundle, as in ``CUDA_VISIBLE_DEVICES``.
 
-    The replica itself holds no GPU: its actor is placed in the first bundle without one, and the
-    bundle's card is the worker's.
+    The replica holds no GPU: its actor is placed in the first bundle without one, and the bundle's
+    card is the worker's.
     """
 
     def visible() -> str:

@@ -1,15 +1,15 @@
-"""Which replica gets the next request: where it is forecast to wait least. Pure.
+"""Which replica gets the next request: the one with the least forecast wait. Pure.
 
-Of a few replicas drawn at random (power of d choices) the one with the shortest forecast wait is
-taken, so that a decision costs the same however many replicas there are. Between two statistics of
-a replica, what this router itself sent there counts on top; statistics that are newer than a send
-have it in them, so it is dropped. Times are Unix seconds: replicas date their figures by their own
-clocks, which are taken to agree within a second or so.
+A few replicas are drawn at random (power of d choices) and the one with the shortest forecast wait
+is taken, so a decision costs no more with many replicas. Until a replica's next statistics arrive,
+requests that this router sent there are added to the last ones; newer statistics include them, so
+they are dropped. Times are Unix seconds: replicas date statistics by their own clocks, which must
+agree within a second or so.
 
-What a replica's prefix cache holds of a prompt is not waited for there. A conversation's context
-counts three times where it is missing: it is computed again, others wait for that, and as much of
-what is cached for others is evicted. So it stays where it is, unless that is slower by more. What
-many begin with belongs on many replicas: as long as fewer hold it, it is no reason to be chosen.
+What a replica's prefix cache holds of a prompt costs no wait there. A conversation's context counts
+three times if it is missing: it is computed again, others wait for that, and it evicts as much that
+is cached for others. So a conversation stays on its replica unless that is slower by more. A prefix
+of many prompts belongs on many replicas: while too few hold it, it does not count.
 """
 
 import math
@@ -26,21 +26,21 @@ from serve_app.routing.replica_load import Asked, Forecast, LoadDefaults, Replic
 K = TypeVar("K", bound=Hashable)
 
 Outcome = Literal["room", "prefix", "partial", "sent", "random"]
-"""How it was decided: by the room of all that were drawn; by the prefix that a replica holds;
-by room where some figures are too old to be trusted alone; by what was sent lately, where all are;
-by the draw, where nothing tells them apart."""
+"""What decided: the headroom of all drawn replicas; the prefix that a replica holds; headroom,
+while some statistics are too old; what was sent lately, if all are too old; the draw, if nothing
+differs."""
 
 FLIGHT_S = 0.05  # from the decision to the engine: HAProxy, HTTP, tokenizer, the engine's socket
-ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this are the same, as far as can be known
-MOST_GATHERED = 64  # replicas that are compared where classes are gathered
+ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this count as equal
+MOST_GATHERED = 64  # replicas that are compared with class affinity
 FORGOTTEN_TOKENS = 1e12  # more than any KV memory holds
-LEAST_SHARE = 0.05  # of the traffic: more routers than 20 are not told apart
-ENOUGH, FADE_AT = 20, 200  # arrivals from which a share is computed; at which old ones fade
+LEAST_SHARE = 0.05  # of the traffic: 20 routers at most are told apart
+ENOUGH, FADE_AT = 20, 200  # arrivals needed for a share; number at which old ones fade
 
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A request that was sent to a replica; nothing any more once it is dropped or taken back."""
+    """A request that was sent to a replica; all 0 once it is dropped or taken back."""
 
     sent_s: float
     tokens: float  # of its prompt, to be computed
@@ -55,12 +55,12 @@ class _Known:
     room: ReplicaLoad | None = None
     taken_s: float = float("-inf")
     since: deque[Sent] = field(default_factory=deque)
-    requests: int = 0  # over `since`
+    requests: int = 0  # sums over `since`
     tokens: float = 0.0
     kv_tokens: float = 0.0
-    promised: int = 0  # whose prompts are computed elsewhere, and their tokens
+    promised: int = 0  # prompts computed elsewhere for it, and their tokens
     promised_tokens: float = 0.0
-    written_before: float = 0.0  # by engines of this replica that ended
+    written_before: float = 0.0  # by earlier engines of this replica
 
     def add(self, sent: Sent) -> None:
         self.since.append(sent)
@@ -69,7 +69,7 @@ class _Known:
         self.kv_tokens += sent.kv_tokens
 
     def drop_until(self, until_s: float) -> int:
-        """Forget what was sent until then; how many requests that were."""
+        """Forget requests sent until then; returns their number."""
         dropped = 0
         while self.since and self.since[0].sent_s <= until_s:
             sent = self.since.popleft()
@@ -79,17 +79,17 @@ class _Known:
             sent.requests, sent.tokens, sent.kv_tokens = 0, 0.0, 0.0
         self.requests -= dropped
         if not self.since:
-            self.tokens = self.kv_tokens = 0.0  # no rounding errors add up
+            self.tokens = self.kv_tokens = 0.0  # rounding errors must not add up
         return dropped
 
     @property
     def written(self) -> float:
-        """Tokens written to its KV memory, with what is on its way there."""
+        """Tokens written to its KV memory, including those of requests in flight."""
         said = self.room.written_tokens if self.room is not None else None
         return self.written_before + (said or 0) + self.tokens
 
     def moved_to(self, room: ReplicaLoad) -> None:
-        """Go by newer figures. Those of an engine that began again have an empty prefix cache."""
+        """Take newer statistics. After an engine restart the prefix cache is empty."""
         said = self.room.written_tokens if self.room is not None else None
         if said is not None and room.written_tokens is not None and room.written_tokens < said:
             self.written_before = self.written + FORGOTTEN_TOKENS
@@ -97,7 +97,7 @@ class _Known:
 
     @property
     def memory(self) -> Memory:
-        """Its KV memory now, with what is on its way there."""
+        """Its KV memory now, including requests in flight."""
         if self.room is None or self.room.written_tokens is None:
             return Memory(self.written, math.inf)
         return Memory(self.written, self.room.kv_free_tokens)
@@ -105,14 +105,13 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Choice(Generic[K]):
-    """The replica that was chosen, those that come next where it refuses, and by what.
+    """The chosen replica, the next ones if it refuses, and what decided.
 
     Args:
-        wait_s: what is forecast for the chosen one, with the way from its class's end and what a
-            move counts besides; None if nothing is known of it.
-        cached_tokens: of the prompt, that it is known to hold; None: nothing is known of the
-            prompt.
-        not_sent: forgets that its prefix cache gets the prompt, where it was not sent there.
+        wait_s: forecast for the chosen one, with the costs of class affinity and of a move; None if
+            nothing is known of it.
+        cached_tokens: tokens of the prompt that it is known to hold; None: the prompt is unknown.
+        not_sent: call it if the prompt was not sent: it is no longer counted as cached there.
     """
 
     replica: K
@@ -127,13 +126,13 @@ class HeadroomChooser(Generic[K]):
     """Chooses replicas of one deployment for one router.
 
     Args:
-        choices: how many replicas are drawn for a decision.
-        stale_after_s: figures older than this are not trusted.
-        prefix_affinity: whether a prompt's beginning counts as computed where it was sent before,
-            and several times elsewhere (``HeldPrefixes.again``); replicas that hold most of it are
-            compared with those that are drawn.
-        own: a replica to which no other router sends anything.
-        rng: what draws; tests bring their own.
+        choices: replicas drawn for a decision.
+        stale_after_s: statistics older than this are not trusted.
+        prefix_affinity: whether cached beginnings of prompts count as computed, and several times
+            if they are missing (``HeldPrefixes.again``); replicas that hold most of a prompt are
+            compared with the drawn ones.
+        own: a replica to which no other router sends requests.
+        rng: source of the draw; tests bring their own.
     """
 
     def __init__(
@@ -151,28 +150,28 @@ class HeadroomChooser(Generic[K]):
         self._prefix_affinity = prefix_affinity
         self._random = rng or random.Random()
         self._known: dict[K, _Known] = {}
-        # By the end from which a class is served: the prefixes of each are kept at its own.
+        # By the end from which a class is served: each class has its prefixes at its own end.
         self._held: defaultdict[bool | None, HeldPrefixes[K]] = defaultdict(HeldPrefixes)
-        self._own = self._all = 0.0  # requests that were measured: sent from here, and arrived
+        self._own = self._all = 0.0  # counted requests: sent from here, and all arrivals
         self.usual = LoadDefaults()
 
     @property
     def share(self) -> float:
-        """The share of all requests that this router sends; the others are sent by its likes."""
+        """This router's share of all requests; other routers send the rest."""
         if self._all < ENOUGH:
             return 1.0
         return min(max(self._own / self._all, LEAST_SHARE), 1.0)
 
     def keep(self, replicas: Container[K]) -> None:
-        """Forget all but these."""
+        """Forget all other replicas."""
         for key in [key for key in self._known if key not in replicas]:
             del self._known[key]
 
     def update(self, replica: K, room: ReplicaLoad | None, now_s: float) -> None:
-        """What a replica's newest statistics say; what is no newer than the last changes nothing.
+        """Take a replica's newest statistics; unchanged ones are ignored.
 
-        A date from the future, or from before anything could be trusted, is a clock that is off:
-        then the figures are taken to be of now, or just not too old yet.
+        If the date is in the future, or too old to be trusted, the replica's clock is off: the
+        statistics then count as current, or as just recent enough.
         """
         if room is None:
             return
@@ -183,7 +182,7 @@ class HeadroomChooser(Generic[K]):
         known.moved_to(room)
         known.taken_s = min(max(room.taken_unix_s, now_s - self._stale_after_s), now_s)
         own = known.drop_until(known.taken_s - FLIGHT_S)
-        followed = known.taken_s - before_s <= self._stale_after_s  # else sends were dropped unseen
+        followed = known.taken_s - before_s <= self._stale_after_s  # else sends went uncounted
         shared = followed and replica != self._own_replica
         if before is not None and shared and room.arrivals >= before.arrivals:
             self._own += own
@@ -203,14 +202,14 @@ class HeadroomChooser(Generic[K]):
         end: End | None = None,
         detour_s: Callable[[K], float] | None = None,
     ) -> Choice[K]:
-        """The best of a few of ``candidates``, which are not empty.
+        """The best of a few of ``candidates``, which must not be empty.
 
         Args:
             prefix: how the prompt begins; None: unknown.
-            among: as ``candidates``, quick to look up; needed for ``prefix`` alone.
-            end: from which end of ``candidates`` the request's class is served; None: from none.
-                Their order is the same for all routers then.
-            detour_s: what else is waited for at a replica.
+            among: ``candidates`` as a set; needed only with ``prefix``.
+            end: from which end of ``candidates`` the request's class is served; None: no class
+                affinity. With it, all routers must have one order of candidates.
+            detour_s: gives what else costs wait at a replica.
         """
         if end is None:
             drawn = self._draw(candidates, self._choices)
@@ -218,7 +217,7 @@ class HeadroomChooser(Generic[K]):
             drawn = self._draw(candidates, MOST_GATHERED, in_order=True)
         held = self._held[None if end is None else end.first]
         pieces = prefix.pieces if prefix is not None and self._prefix_affinity else ()
-        if end is None:  # where classes are gathered, one that was not drawn is at no known place
+        if end is None:  # with class affinity the place of a replica that was not drawn is unknown
             drawn += self._holders(held, pieces, drawn, among)
         known = [self._at(key, now_s) for key in drawn]
         fresh = [self._fresh(one, now_s) for one in known]
@@ -248,7 +247,7 @@ class HeadroomChooser(Generic[K]):
             found = [(key, one.detoured(detour_s(key))) for key, one in found]
         if not any(fresh):
             if end is not None and not end.first:
-                drawn.reverse()  # of those that were sent as much the one at its end leads
+                drawn.reverse()  # with equal tokens sent, the one at its end leads
             by_sent = {
                 key: self._at(key, now_s).tokens
                 + self.usual.to_compute(asked.prompt_tokens, counted[key])
@@ -275,7 +274,7 @@ class HeadroomChooser(Generic[K]):
     def sent(
         self, replica: K, asked: Asked, now_s: float, cached_tokens: float | None = None
     ) -> Sent:
-        """Count a request as sent; what comes back is for ``take_back``.
+        """Count a request as sent; returns what ``take_back`` needs.
 
         Args:
             cached_tokens: as in its ``Choice``.
@@ -287,20 +286,20 @@ class HeadroomChooser(Generic[K]):
         return sent
 
     def promise(self, replica: K, asked: Asked) -> None:
-        """Keep a place for a request whose prompt is computed elsewhere first."""
+        """Reserve headroom for a request whose prompt is first computed elsewhere."""
         known = self._known.setdefault(replica, _Known())
         known.promised += 1
         known.promised_tokens += asked.prompt_tokens
 
     def keep_promise(self, replica: K, asked: Asked, now_s: float) -> None:
-        """It is sent there now."""
+        """Count a reserved request as sent."""
         known = self._known.setdefault(replica, _Known())
         known.promised -= 1
         known.promised_tokens -= asked.prompt_tokens
         self.sent(replica, asked, now_s)
 
     def take_back(self, replica: K, sent: Sent) -> None:
-        """It was not sent there after all."""
+        """Count a request as not sent after all."""
         known = self._known.get(replica)
         if known is not None:
             known.requests -= sent.requests
@@ -311,7 +310,7 @@ class HeadroomChooser(Generic[K]):
     def _holders(
         self, held: HeldPrefixes[K], pieces: Sequence[int], drawn: Sequence[K], among: Container[K]
     ) -> list[K]:
-        """Replicas that hold most of a prompt and were not drawn: as many as are drawn at most."""
+        """Replicas that hold most of a prompt and were not drawn; at most ``choices``."""
         more: list[K] = []
         for key in held.holders(pieces):
             if len(more) == self._choices:
@@ -321,7 +320,7 @@ class HeadroomChooser(Generic[K]):
         return more
 
     def _draw(self, candidates: Sequence[K], most: int, *, in_order: bool = False) -> list[K]:
-        """A few at random, in the order of the draw or of ``candidates``."""
+        """A few replicas at random, in the order of the draw or of ``candidates``."""
         places = self._random.sample(range(len(candidates)), min(most, len(candidates)))
         return [candidates[i] for i in (sorted(places) if in_order else places)]
 
@@ -363,10 +362,10 @@ class HeadroomChooser(Generic[K]):
 
 
 def _ordered(found: list[tuple[K, Forecast]], most_s: float) -> list[tuple[K, Forecast]]:
-    """By wait; of those that wait as long as the first, the emptiest leads. Ties: as drawn.
+    """By wait; of those with about the shortest wait, the least loaded leads. Ties: as drawn.
 
     Args:
-        most_s: waits that differ by more are never the same.
+        most_s: waits that differ by more never count as equal.
     """
     by_wait = sorted(found, key=lambda pair: pair[1].wait_s)
     shortest_s = by_wait[0][1].wait_s

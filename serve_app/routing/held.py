@@ -1,7 +1,7 @@
-"""How much of a prompt's beginning each replica's prefix cache holds, as a router knows. Pure.
+"""How much of a prompt each replica's prefix cache holds, as far as a router knows. Pure.
 
-A router remembers which pieces of prompts it sent where, each by a hash over all up to its end.
-vLLM evicts the block that was used longest ago. So a prefix is there as long as fewer tokens were
+A router remembers where it sent which pieces of prompts, each by a hash of all text up to its end.
+vLLM evicts the block that was used longest ago. So a prefix is still cached if fewer tokens were
 written to KV memory since than were free then, or are free now. A replica publishes both.
 """
 
@@ -16,17 +16,17 @@ from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-MOST_PIECES = 65_536  # remembered: of 1,024 characters, 17 million tokens of different prompts
+MOST_PIECES = 65_536  # 17 million tokens of different prompts, in pieces of 1,024 characters
 MOST_HOLDERS = 64  # of one piece
-LATELY = 64  # prompts by which is judged what others begin with
-AGAIN = 3  # times that a move's tokens count: computed again, waited for, evicting as many
+LATELY = 64  # prompts by which shared beginnings are recognized
+AGAIN = 3  # a moved token counts three times: computed, waited for, evicting another
 
 
 class Memory(NamedTuple):
     """A replica's KV memory at one time.
 
     Args:
-        written: tokens, since the replica began.
+        written: tokens, since the replica started.
         free: tokens that no request holds; infinite if unknown.
     """
 
@@ -34,7 +34,7 @@ class Memory(NamedTuple):
     free: float
 
     def keeps(self, used: "Memory") -> bool:
-        """Whether what was used last when memory was as ``used`` is still there."""
+        """Whether blocks are still there that were last used when memory was as ``used``."""
         free_then = used.free if used.free < math.inf else 0.0
         return self.written - used.written <= max(self.free, free_then)
 
@@ -44,9 +44,8 @@ class Prefix:
     """How a prompt begins.
 
     Args:
-        pieces: a hash of its beginning up to the end of each whole piece; empty: it is too short to
-            share anything.
-        piece_tokens: of one.
+        pieces: a hash of all text up to the end of each whole piece; empty: too short to share.
+        piece_tokens: tokens of one piece.
     """
 
     pieces: tuple[int, ...]
@@ -54,29 +53,28 @@ class Prefix:
 
 
 class HeldPrefixes(Generic[K]):
-    """What one router sent where, the pieces used last."""
+    """Where one router sent which pieces; the latest are kept."""
 
     def __init__(self, most: int = MOST_PIECES) -> None:
         self._most = most
-        # By piece, and by replica its memory when that was sent there; the latest last.
+        # By piece, then by replica: its memory when the piece was sent; the latest last.
         self._pieces: OrderedDict[int, dict[K, Memory]] = OrderedDict()
         self._lately: deque[Sequence[int]] = deque(maxlen=LATELY)
 
     def held(self, pieces: Sequence[int], replica: K, memory: Memory) -> int:
-        """How many of the first pieces a replica holds, whose memory is as ``memory`` now."""
+        """How many of the first pieces a replica holds, with its memory as ``memory`` now."""
         return bisect_left(pieces, True, key=lambda piece: self._gone(piece, replica, memory))
 
     def again(self, pieces: Sequence[int], first: int, among: Container[K], replicas: int) -> int:
-        """How often tokens of the first pieces count where they are missing.
+        """How often tokens of the first pieces count on replicas that miss them.
 
-        ``AGAIN`` if no other prompt lately began so, once where some did, and never where a
-        larger share of the prompts did than of the replicas holds them; so many prompts tell no
-        smaller share than one of ``LATELY``. Prompts that this one may go on from are no others:
-        they are its own conversation's.
+        ``AGAIN`` if no other prompt began like this lately, 1 if some did. 0 if the share of such
+        prompts is larger than the share of replicas that hold them; the least share that is told
+        apart is one of ``LATELY``. Earlier turns of the same conversation are no other prompts.
 
         Args:
-            first: so many of the pieces.
-            among: of so many ``replicas``.
+            first: number of pieces.
+            among: the replicas, ``replicas`` in number.
         """
         if not first:
             return AGAIN
@@ -91,9 +89,9 @@ class HeldPrefixes(Generic[K]):
         return int(others * min(replicas, LATELY) <= holders * len(lately))
 
     def holders(self, pieces: Sequence[int]) -> Iterator[K]:
-        """Replicas that were sent most of it, then those that were sent less, the latest first.
+        """Replicas that were sent most pieces, then those that were sent less, the latest first.
 
-        Some come more than once.
+        A replica may come more than once.
         """
         known = bisect_left(pieces, True, key=lambda piece: piece not in self._pieces)
         while known:
@@ -101,15 +99,15 @@ class HeldPrefixes(Generic[K]):
             known //= 2
 
     def add(self, pieces: Sequence[int], replica: K, memory: Memory) -> Callable[[], None]:
-        """A prompt is sent to a replica with this memory.
+        """Count a prompt as sent to a replica with this memory.
 
         Returns:
-            Takes it back: it was not sent there after all.
+            Undoes it, if the prompt was not sent there after all.
         """
         before: dict[int, Memory | None] = {}
         if pieces:
             self._lately.append(pieces)
-        for piece in reversed(pieces):  # the first one is forgotten last
+        for piece in reversed(pieces):  # so the first piece is forgotten last
             holders = self._pieces.setdefault(piece, {})
             before[piece] = holders.pop(replica, None)
             holders[replica] = memory
@@ -127,7 +125,7 @@ class HeldPrefixes(Generic[K]):
         memory: Memory,
         before: Mapping[int, Memory | None],
     ) -> None:
-        with suppress(ValueError):  # it comes again until a replica takes it, and counts once
+        with suppress(ValueError):  # a prompt that is tried again counts once
             self._lately.remove(pieces)
         for piece, known in before.items():
             holders = self._pieces.get(piece, {})

@@ -1,6 +1,6 @@
-"""How long a request's prompt is, and how it begins, from what the client sent. Pure.
+"""Length and beginning of a request's prompt, from what the client sent. Pure.
 
-Nothing here is validated: the replica does that. What is not understood counts as nothing.
+Nothing is validated here: the replica does that. What cannot be read counts as empty.
 """
 
 import json
@@ -11,12 +11,12 @@ from typing import Any
 DEFAULT_CHARS_PER_TOKEN = 4.0
 LEAST_CHARS_PER_TOKEN, MOST_CHARS_PER_TOKEN = 0.5, 12.0
 LEARNED_AFTER = 50  # prompts
-CHARS_OF_ID = 4  # for how many characters of a piece a token id stands
+CHARS_OF_ID = 4  # characters that a token id stands for in a piece
 MOST_PIECES = 1024  # of one prompt
-# Messages, parts and texts that are looked at, some 40 ms of them: who asks has shown no key yet.
+# Messages, parts and texts that are read, about 40 ms: no key has been checked yet.
 MOST_READ = 50_000
-# What a message, an item of input or a part of one says, in one order for all turns: reasoning, its
-# text, a tool's call and its result. A picture's data is none of it.
+# The texts of a message, an item of input or a part, in one order for all turns: reasoning, text, a
+# tool's call and its result. The data of pictures is left out.
 SAID = (
     *("thinking", "reasoning", "reasoning_content", "summary", "content", "text"),
     *("tool_calls", "function", "name", "arguments", "input", "output"),
@@ -28,20 +28,20 @@ BESIDE = (
     *("chat_template", "chat_template_kwargs"),
 )
 BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-# A client puts a hash of each request there, which vLLM leaves out.
+# Clients put a hash of each request there, which vLLM leaves out.
 LEFT_OUT = "x-anthropic-billing-header"
-ASKED_BY = "brimful_asked_by"  # among a request's kv_transfer_params, which no client may set
+ASKED_BY = "brimful_asked_by"  # key of kv_transfer_params, which no client may set
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What was asked.
+    """What a request asks for.
 
     Args:
-        chars: of text, over all messages or prompts.
-        tokens: of prompts that came as token ids.
-        max_tokens: of the answer, where the client bounds it.
-        prefix: a hash of all up to the end of each whole piece; empty: too short to share anything.
+        chars: characters of text, over all messages or prompts.
+        tokens: of prompts given as token ids.
+        max_tokens: bound on the answer, if the client set one.
+        prefix: a hash of all text up to the end of each whole piece; empty: too short to share.
     """
 
     chars: int
@@ -54,12 +54,12 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
     """The prompt in a parsed body: of completions, chat, messages, responses or embeddings.
 
     Args:
-        payload: with the body's fields as attributes; None: the body is not known here.
-        prefix_chars: of a piece, in which beginnings are compared; 0: they are not.
+        payload: has the body's fields as attributes; None: the body is unknown here.
+        prefix_chars: characters of a piece for comparing beginnings; 0: they are not compared.
 
-    Returns:
-        None if there is neither ``messages`` nor ``prompt`` nor ``input``. What is nested too
-        deeply says nothing.
+        Returns:
+            None without ``messages``, ``prompt`` and ``input``. What is nested too deeply counts as
+            empty.
     """
     bound = next(
         (one for name in BOUNDS if (one := getattr(payload, name, None)) is not None), None
@@ -85,7 +85,7 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
 
 
 def asked_by(payload: Any) -> str | None:
-    """The replica that asks for the prompt's KV alone; None: it is a client's whole request."""
+    """The replica that asks for the prompt's KV only; None: a whole request from a client."""
     params = getattr(payload, "kv_transfer_params", None)
     asking = params.get(ASKED_BY) if isinstance(params, dict) else None
     return asking if isinstance(asking, str) else None
@@ -94,8 +94,8 @@ def asked_by(payload: Any) -> str | None:
 def _spoken(payload: Any, prompt: str | list[Any]) -> Iterator[str | Mark]:
     """All texts and marks of a prompt in the order in which vLLM renders them.
 
-    ``instructions`` of responses and ``system`` of messages come first. If the latter is there,
-    so do system messages from between the turns (``AnthropicServingMessages``).
+    ``instructions`` of responses and ``system`` of messages come first. With ``system``, system
+    messages from between the turns come first as well (``AnthropicServingMessages``).
     """
     system, later = getattr(payload, "system", None), prompt
     if system and isinstance(prompt, list):
@@ -103,19 +103,19 @@ def _spoken(payload: Any, prompt: str | list[Any]) -> Iterator[str | Mark]:
         later = [one for one in prompt if _field(one, "role") != "system"]
     for first in (getattr(payload, "instructions", None), system):
         if first:
-            yield ("system",)  # as chat has it
+            yield ("system",)  # as in chat
         for text in _texts(first):
             if not (isinstance(text, str) and text.startswith(LEFT_OUT)):
                 yield text
     if isinstance(prompt, str) and getattr(payload, "input", None) is prompt:
-        yield ("user",)  # as the next turn's list has it
+        yield ("user",)  # as in the next turn's list
     yield from _texts(later)
 
 
 def _texts(value: Any) -> Iterator[str | Mark]:
-    """All that is said in a text, a message, an item, or a list of these, in order.
+    """All text in a text, a message, an item, or a list of these, in order.
 
-    What else tells two of these apart is a mark: a role, and a part without text, as a picture.
+    Other differences are marks: a role, or a part without text, such as a picture.
     """
     below = [value]
     for _ in range(MOST_READ):
@@ -136,7 +136,7 @@ def _texts(value: Any) -> Iterator[str | Mark]:
 
 
 def _marked(said: str | Mark) -> str:
-    """As it stands in the text of which pieces are hashed."""
+    """Its form in the text whose pieces are hashed."""
     if isinstance(said, str):
         return said
     return said[0] if isinstance(said[0], str) else str(hash(_dumped(said[0])))
@@ -159,12 +159,12 @@ def _field(holder: Any, name: str) -> Any:
 
 
 def _beside(payload: Any, tools: list[str]) -> int:
-    """A hash of what vLLM hashes, or renders, before the prompt."""
+    """A hash of what vLLM hashes or renders before the prompt."""
     return hash((*tools, *(_dumped(getattr(payload, name, None)) for name in BESIDE)))
 
 
 def _chain(whole: str | list[Any], size: int, last: int) -> tuple[int, ...]:
-    """A hash for each whole piece, over all up to its end, and over ``last``."""
+    """A hash for each whole piece, over ``last`` and all text up to its end."""
     chain = []
     for end in range(size, min(len(whole), size * MOST_PIECES) + 1, size) if size else ():
         piece = whole[end - size : end]
@@ -174,10 +174,10 @@ def _chain(whole: str | list[Any], size: int, last: int) -> tuple[int, ...]:
 
 
 class PromptLengths:
-    """Characters to tokens: by 4 a token, until prompts sent and prompts served say otherwise.
+    """Characters to tokens: 4 characters a token, until the ratio is learned from traffic.
 
-    Both means are over the same traffic: this router's prompts in characters, and the lengths that
-    replicas report in tokens. Several routers see samples of one traffic.
+    The ratio is this router's mean prompt in characters over the mean prompt that replicas report
+    in tokens. With several routers, each sees a sample of the traffic.
     """
 
     def __init__(self) -> None:
@@ -185,13 +185,13 @@ class PromptLengths:
         self._seen = 0
 
     def note(self, prompt: Prompt) -> None:
-        """One more prompt of text was sent."""
+        """Count a prompt of text."""
         if prompt.chars and not prompt.tokens:
             self._seen += 1
             self._mean_chars += (prompt.chars - self._mean_chars) / min(self._seen, 1000)
 
     def chars_per_token(self, mean_prompt_tokens: float | None) -> float:
-        """What a token has by now, between a half and twelve characters."""
+        """Characters per token by now, between 0.5 and 12."""
         if self._seen < LEARNED_AFTER or not mean_prompt_tokens:
             return DEFAULT_CHARS_PER_TOKEN
         learned = self._mean_chars / mean_prompt_tokens
@@ -200,13 +200,13 @@ class PromptLengths:
     def piece_tokens(
         self, prompt: Prompt, prefix_chars: int, mean_prompt_tokens: float | None
     ) -> float:
-        """Tokens of a piece of so many characters."""
+        """Tokens of a piece."""
         if prompt.tokens:
             return prefix_chars // CHARS_OF_ID
         return prefix_chars / self.chars_per_token(mean_prompt_tokens)
 
     def tokens(self, prompt: Prompt | None, mean_prompt_tokens: float | None) -> float | None:
-        """How long it is; the mean if it is not known; None if that is not known either."""
+        """Tokens of a prompt; the mean if it is unknown; None if that is unknown, too."""
         if prompt is None or not (prompt.chars or prompt.tokens):
             return mean_prompt_tokens
         return prompt.tokens + prompt.chars / self.chars_per_token(mean_prompt_tokens)

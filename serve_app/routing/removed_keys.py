@@ -1,4 +1,4 @@
-"""Keys of our blocks that were removed: for one release they are told from unknown ones."""
+"""Removed keys of our blocks: for one release their error differs from that of unknown keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ def refuse_removed(data: Any, removed: Mapping[str, str], where: str) -> None:
     """Refuse keys that were removed.
 
     Args:
-        removed: by key, what holds in its place.
+        removed: by key, what replaces it.
 
     Raises:
         ConfigError: naming each of them.

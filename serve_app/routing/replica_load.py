@@ -1,7 +1,7 @@
-"""What a replica says of the room it has left, and how long a request would wait for it. Pure.
+"""The headroom that a replica publishes, and how long a request would wait for it. Pure.
 
-Every process that holds a handle gets the router by value, whether or not this project is
-installed there: this module and its neighbours import the standard library alone.
+Every process with a handle gets the router by value, whether this project is installed there or
+not: this module and its neighbours import only the standard library.
 """
 
 import math
@@ -9,38 +9,38 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal
 
-KEY = "brimful"  # under which replicas publish it among Ray Serve's routing stats
-UNLED = 1.5  # how much longer a wait counts where limits or figures may be out of date
+KEY = "brimful"  # key among Ray Serve's routing stats
+UNLED = 1.5  # factor of a wait if limits or statistics may be out of date
 MOST_WAIT_S = 1e6
-# Where no replica knows yet; they weigh what is asked against what is queued, no more.
+# Defaults while no replica knows; they only weigh a request against the queue.
 PREFILL_TOKENS_PER_S, DRAIN_PER_S = 5000.0, 2.0
 PROMPT_TOKENS, OUTPUT_TOKENS = 500.0, 200.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLoad:
-    """What one replica holds and may hold, under the limits that it keeps to now.
+    """What one replica holds and may hold, under its present limits.
 
     Args:
-        taken_unix_s: when the engine was asked, by the replica's own clock.
+        taken_unix_s: when the engine was asked, by the replica's clock.
         max_running: running requests, at most.
-        prompt_backlog_tokens: prompts not computed yet, of running and waiting requests, without
-            what the prefix cache holds of them.
-        kv_free_tokens: KV memory that nobody holds.
+        prompt_backlog_tokens: prompt tokens yet to be computed, of running and waiting requests;
+            prefix hits do not count.
+        kv_free_tokens: KV memory that no request holds.
         arrivals: counted since the engine started.
-        prefill_tokens_per_s: at which it computes prompts beside what decodes; None: not known.
-        drain_per_s: requests/s that end while it is full; None: not known.
+        prefill_tokens_per_s: rate of prompt tokens in steps with decodes; None: unknown.
+        drain_per_s: requests/s that end while it is full; None: unknown.
         mean_prompt_tokens, mean_output_tokens: of the last finished requests; None: none finished.
-        led: it goes by the batch controller's limits, not by its local fallback.
-        most_running, most_prefill_tokens_per_s: the same two where no SLA bounds them; None: not
-            known, or nothing does.
-        most_decodes: running requests, where steps have no prompts; None: not known.
-        prefill: 1 where it computes prompts for others, and is to be sent nothing else.
-        kv_backlog_tokens: of KV memory that prompts will take which are not there yet; None: as
-            many as are to be computed.
-        cached_frac: share of the prompts' tokens that the prefix cache held lately; None: none
-            finished, or it is off.
-        written_tokens: to KV memory since the engine started; None: not known.
+        led: its limits are the batch controller's, not the local fallback's.
+        most_running, most_prefill_tokens_per_s: ``max_running`` and ``prefill_tokens_per_s``
+            without the SLA; None: unknown, or there is no bound.
+        most_decodes: running requests, if steps have no prompts; None: unknown.
+        prefill: 1: it computes prompts for others, and must get nothing else.
+        kv_backlog_tokens: KV memory that prompts will take beyond what they hold; None: that of
+            ``prompt_backlog_tokens``.
+        cached_frac: share of prompt tokens that the prefix cache held lately; None: none finished,
+            or the cache is off.
+        written_tokens: to KV memory since the engine started; None: unknown.
     """
 
     taken_unix_s: float
@@ -69,7 +69,7 @@ _NEEDED = tuple(field.name for field in fields(ReplicaLoad) if field.default is 
 
 
 def read_room(stats: Mapping[str, Any]) -> ReplicaLoad | None:
-    """The room in a replica's routing stats; None where none is there, or none that can be true."""
+    """The load in a replica's routing stats; None if there is none, or it is impossible."""
     data = stats.get(KEY)
     if not isinstance(data, Mapping) or any(data.get(name) is None for name in _NEEDED):
         return None
@@ -91,7 +91,7 @@ def _possible(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LoadDefaults:
-    """What replicas of this deployment usually say: for one that does not know it of itself."""
+    """Usual values of this deployment, for a replica that does not know its own."""
 
     prefill_tokens_per_s: float | None = None
     drain_per_s: float | None = None
@@ -100,7 +100,7 @@ class LoadDefaults:
     cached_frac: float | None = None
 
     def moved(self, room: ReplicaLoad) -> "LoadDefaults":
-        """A tenth of the way to what ``room`` says."""
+        """Values moved a tenth of the way to those of ``room``."""
         return LoadDefaults(
             _towards(self.prefill_tokens_per_s, room.prefill_tokens_per_s),
             _towards(self.drain_per_s, room.drain_per_s),
@@ -110,10 +110,10 @@ class LoadDefaults:
         )
 
     def to_compute(self, prompt_tokens: float, cached_tokens: float | None) -> float:
-        """What is to be computed of a prompt, tokens.
+        """Prompt tokens that have to be computed.
 
         Args:
-            cached_tokens: of it, that are known to be cached; None: the usual share.
+            cached_tokens: tokens known to be cached; None: the usual share.
         """
         if cached_tokens is None:
             return prompt_tokens * (1 - min(self.cached_frac or 0.0, 1.0))
@@ -127,7 +127,7 @@ def _towards(now: float | None, said: float | None) -> float | None:
 
 
 def _share(now: float | None, said: float | None) -> float | None:
-    """As ``_towards``, but 0 is known, too."""
+    """As ``_towards``, but 0 counts as known."""
     if said is None or now is None:
         return now if said is None else said
     return 0.9 * now + 0.1 * said
@@ -135,13 +135,13 @@ def _share(now: float | None, said: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request is expected to take.
+    """What a request is expected to need.
 
     Args:
         prompt_tokens, max_tokens: of its prompt, and of its answer at most.
-        part: ``whole``; ``direct``: all of it beside requests whose prompts others compute;
-            ``loaded``: its answer, with the KV of its prompt from elsewhere; ``prompt``: its prompt
-            alone.
+        part: ``whole``; ``direct``: all of it, with other requests whose prompts are computed
+            elsewhere; ``loaded``: its answer, with the prompt's KV from elsewhere; ``prompt``: its
+            prompt only.
     """
 
     prompt_tokens: float
@@ -151,13 +151,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How a request would fare at one replica.
+    """How a request would do at one replica.
 
     Args:
         wait_s: until its first token.
-        prompt_s: of it, the time that what is not cached of its own prompt takes.
-        filled: running and waiting requests over the cap.
-        saved_s: what its prompt would take besides if nothing of it were known to be cached.
+        prompt_s: part of it for computing its own prompt, without cached tokens.
+        filled: load: running and waiting requests over the cap.
+        saved_s: additional time for its prompt if nothing of it were cached.
     """
 
     wait_s: float
@@ -166,7 +166,7 @@ class Forecast:
     saved_s: float = 0.0
 
     def detoured(self, detour_s: float) -> "Forecast":
-        """The same as if the wait were so much longer."""
+        """The forecast with a longer wait."""
         return replace(self, wait_s=self.wait_s + detour_s)
 
 
@@ -184,23 +184,23 @@ def forecast(
     fresh: bool = True,
     strict: bool = True,
 ) -> Forecast:
-    """How ``asked`` would fare at a replica with this room.
+    """How ``asked`` would do at a replica with this load.
 
-    Its prompt is computed after the backlog, at the prefill rate. Where the cap is reached, or KV
-    memory is short, as many requests have to end before it as are in excess, at the drain rate.
+    Its prompt is computed after the backlog, at the prefill rate. If the cap is reached or KV
+    memory is short, the excess requests have to end first, at the drain rate.
 
     Args:
-        room: None: a replica that has not said anything yet, taken to be empty and usual.
-        sent_requests, sent_tokens: sent there since the room was measured, prompts in tokens that
-            are to be computed.
-        sent_kv_tokens: of KV memory that these take; None: as many as are computed.
-        cached_tokens: of its prompt, that this replica is known to hold; None: the share that is
-            usually found.
+        room: None: a replica without statistics, taken to be empty and usual.
+        sent_requests, sent_tokens: sent there since the load was measured; prompt tokens to
+            compute.
+        sent_kv_tokens: KV memory that these take; None: ``sent_tokens``.
+        cached_tokens: tokens of its prompt that this replica is known to hold; None: the usual
+            share.
         promised: requests whose prompts are computed elsewhere for it, and their tokens.
-        age_s: of the room; an engine that computes prompts alone has done so much since.
-        fresh: whether the figures are new enough to be trusted.
-        strict: whether it goes by the SLA's cap and rate, which are of the strictest that is
-            promised: classes that are gathered apart from those fill a replica beyond it.
+        age_s: of the load; an engine that computes only prompts has worked on since.
+        fresh: whether the statistics are new enough to be trusted.
+        strict: whether the SLA's cap and rate apply, which are those of the strictest class. Other
+            classes, kept apart by class affinity, fill a replica beyond them.
     """
     new_tokens = usual.to_compute(asked.prompt_tokens, cached_tokens)
     if room is None:
@@ -228,7 +228,7 @@ def forecast(
         kv += room.prompt_backlog_tokens if queued is None else queued
         short = kv + promised[1] + asked.prompt_tokens + answer - room.kv_free_tokens
         excess = max(inside + 1 - cap, short / (mean_prompt + mean_output / 2), 0.0)
-        if asked.part == "loaded":  # it starts before what waits for its prompt
+        if asked.part == "loaded":  # it starts before requests that wait for their prompts
             backlog, prompt_s = 0.0, 0.0
         wait_s = backlog / prefill_per_s + prompt_s + excess / drain_per_s
         filled = inside / max(cap, 1)
@@ -243,7 +243,7 @@ def forecast(
 def _of_prompt(
     room: ReplicaLoad, new_tokens: float, backlog: float, per_s: float, age_s: float
 ) -> Forecast:
-    """In an engine that computes prompts alone, at this rate."""
+    """In an engine that computes only prompts, at this rate."""
     left = max(backlog - age_s * per_s, 0.0)
     prompt_s = new_tokens / per_s
     return Forecast(min(left / per_s + prompt_s, MOST_WAIT_S), prompt_s, left)

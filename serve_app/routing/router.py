@@ -1,4 +1,4 @@
-"""Ray Serve's request router that sends a request where most room is left."""
+"""Ray Serve's request router that sends a request to the replica with most headroom."""
 
 import logging
 import sys
@@ -22,12 +22,12 @@ from serve_app.routing.replica_load import PROMPT_TOKENS, Asked, is_dead, read_r
 
 logger = logging.getLogger("ray.serve")
 LLM_ROUTER = "ray.llm._internal.serve.core.ingress.router"
-PREFIX_CHARS = 1024  # of a piece, in which beginnings of prompts are compared
+PREFIX_CHARS = 1024  # of a piece, by which beginnings of prompts are compared
 AVOID = "brimful_avoid"  # of a request that another replica sends (``replicas.server.carried``)
-KEY_FIELDS = "_ROUTING_KEY_FIELDS"  # of that module: without one of them a body is not handed on
+KEY_FIELDS = "_ROUTING_KEY_FIELDS"  # of Ray's module: other bodies are not passed on
 
-# Ray Serve pickles this module by value, as every process with a handle unpickles the class, the
-# proxies too, which have no runtime_env. What it is made of has to travel along.
+# Ray Serve pickles this module by value: every process with a handle unpickles the class, also
+# proxies, which have no runtime_env. So these modules have to travel along.
 for _module in (choice, gather, held, prompt, replica_load):
     cloudpickle.register_pickle_by_value(_module)
 
@@ -35,11 +35,11 @@ for _module in (choice, gather, held, prompt, replica_load):
 class HeadroomRouter(MultiplexMixin, RequestRouter):
     """Named by ``request_router_class``; the ``router`` block of an entry does that.
 
-    Ray Serve's direct streaming asks for a replica and no more: what comes of the request is not
-    told, neither that it was sent nor that it ended. So a request counts as sent when its replica
-    is chosen, until that replica's statistics are newer than that.
+    Ray Serve's direct streaming only asks for a replica. The router does not learn whether a
+    request was sent or has ended. So a request counts as sent when its replica is chosen, until
+    that replica's statistics are newer.
 
-    Without ``FIFOMixin``: a choice made for one prompt is not handed to another request.
+    Without ``FIFOMixin``: a choice made for one prompt is not given to another request.
     """
 
     def initialize_state(
@@ -50,7 +50,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         """``request_router_kwargs``: see ``serve_app.routing.settings.RouterConfig``.
 
         Args:
-            gathered: the classes, as ``ends_of`` takes them; None: requests go where most room is.
+            gathered: the classes, as for ``ends_of``; None: no class affinity.
         """
         self._chooser: HeadroomChooser[ReplicaID] = HeadroomChooser(prefix_affinity=prefix_affinity)
         self._prefix_chars = PREFIX_CHARS if prefix_affinity else 0
@@ -58,8 +58,8 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._lengths = PromptLengths()
         hand_on_input()
         self._ids: tuple[Sequence[RunningReplica], Sequence[ReplicaID]] = ((), ())
-        self._dead: frozenset[ReplicaID] = frozenset()  # whose engines are
-        self._pool: frozenset[ReplicaID] = frozenset()  # that compute prompts for the others
+        self._dead: frozenset[ReplicaID] = frozenset()  # with dead engines
+        self._pool: frozenset[ReplicaID] = frozenset()  # prefill engines
         self.outcomes: dict[str, int] = {}
         self._blind = False
         self._routed = Counter(
@@ -70,7 +70,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._routed.set_default_tags({"application": self._deployment_id.app_name})
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """New statistics, or another set of replicas: pushed by Ray Serve's controller."""
+        """Take new statistics or another set of replicas, pushed by Ray Serve's controller."""
         super().update_replicas(replicas)
         now_s = time.time()
         self._chooser.keep(self._replicas)
@@ -88,7 +88,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         candidate_replicas: list[RunningReplica],
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
-        """The best replica alone, then those that were compared with it, one by one."""
+        """The best replica alone, then the others that were compared, one by one."""
         ids, among = self._candidates(candidate_replicas, pending_request)
         asked, prefix, end = self._read(pending_request)
         if self._pool or asked.part == "prompt":
@@ -97,7 +97,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         avoid = getattr(_payload(pending_request), AVOID, ())
         if self._dead or avoid:
             alive = [one for one in ids if one not in self._dead and one.unique_id not in avoid]
-            ids = alive or ids  # it refuses by itself
+            ids = alive or ids  # if all are dead, one refuses the request itself
             among = frozenset(ids)
         if not ids:
             return []
@@ -119,7 +119,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
             some = self.apply_multiplex_routing(pending_request=pending)
             return _ordered(some), some
         if pending is not None:
-            pending.routing_context.should_backoff = True  # or Ray asks again without a pause
+            pending.routing_context.should_backoff = True  # else Ray asks again without a pause
         if self._ids[0] is not replicas:  # Ray makes a new list when its replicas change
             self._ids = replicas, _ordered(replica.replica_id for replica in replicas)
         return self._ids[1], self._replicas
@@ -127,14 +127,14 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
     def _in_role(
         self, ids: Sequence[ReplicaID], pending: PendingRequest | None, asked: Asked
     ) -> Sequence[ReplicaID]:
-        """Those that do this part of a request; for a whole one any, if none does only that.
+        """Replicas in the role for this part of a request; any replica if none has the role.
 
-        A role goes before an adapter that is loaded already, which would have clients' requests
-        sent to a prefill engine for as long as it holds theirs.
+        A role takes precedence over an adapter that is already loaded. Otherwise clients' requests
+        would go to a prefill engine while it holds their adapter.
         """
         every = list(self._replicas)
         if asked.part == "prompt":
-            asking = asked_by(_payload(pending))  # which has to load from another engine
+            asking = asked_by(_payload(pending))  # it has to load from another engine
             others = [one for one in ids if one.unique_id != asking]
             pool = [one for one in self._pool if one.unique_id != asking]
             rest = [one for one in every if one.unique_id != asking]
@@ -147,7 +147,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         found = read_prompt(payload, self._prefix_chars)
         mean_tokens = self._chooser.usual.mean_prompt_tokens
         tokens = self._lengths.tokens(found, mean_tokens)
-        if asked_by(payload) is not None:  # one replica asks another: a client said it once
+        if asked_by(payload) is not None:  # from a replica: the client's request was counted before
             return Asked(PROMPT_TOKENS if tokens is None else tokens, part="prompt"), None, None
         if found is None:
             return Asked(PROMPT_TOKENS if tokens is None else tokens), None, None
@@ -172,16 +172,16 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
     def _take_back(self, pending: PendingRequest) -> None:
         before: tuple[Choice[ReplicaID], Sent] | None
         before = getattr(pending.routing_context, "brimful", None)
-        if before is not None:  # Ray asks again: the one chosen before did not take it
+        if before is not None:  # Ray asks again: the replica chosen before did not take it
             chosen, sent = before
             self._chooser.take_back(chosen.replica, sent)
             chosen.not_sent()
 
 
 def hand_on_input() -> None:
-    """Have the ``LLMRouter`` of this process, where it is one, hand on bodies of ``/v1/responses``.
+    """Make the ``LLMRouter`` of this process, if any, pass on bodies of ``/v1/responses``.
 
-    Ray 2.60 keeps back those with neither ``messages`` nor ``prompt``.
+    Ray 2.60 drops bodies with neither ``messages`` nor ``prompt``.
     """
     module = sys.modules.get(LLM_ROUTER)
     known = getattr(module, KEY_FIELDS, None)
@@ -194,5 +194,5 @@ def _payload(pending: PendingRequest | None) -> Any:
 
 
 def _ordered(ids: Iterable[ReplicaID]) -> tuple[ReplicaID, ...]:
-    """In the order in which all routers have them."""
+    """In the order that all routers share."""
     return tuple(sorted(ids, key=lambda one: one.unique_id))

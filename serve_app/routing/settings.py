@@ -1,4 +1,4 @@
-"""The ``router`` block of an entry of ``llm_configs``, and what becomes of it."""
+"""The ``router`` block of an entry of ``llm_configs``, and what Ray Serve gets from it."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -24,11 +24,11 @@ REMOVED = {
     "stale_after_s": "figures older than 5 s are not trusted",
     "prefix_chars": "beginnings of prompts are compared in pieces of 1,024 characters",
 }
-STATS_PERIOD_S = 0.5  # how often Ray Serve asks each replica for its room
+STATS_PERIOD_S = 0.5  # how often Ray Serve asks each replica for its load
 
 
 class RouterConfig(Block):
-    """Which replica gets a request. All but ``policy`` is of ``headroom`` alone."""
+    """Which replica gets a request. All keys but ``policy`` apply to ``headroom`` only."""
 
     policy: Literal["headroom", "haproxy", "round_robin", "power_of_two"] = Field(
         "headroom",
@@ -60,7 +60,7 @@ def parse_router(data: Any, where: str = "router") -> RouterConfig:
 
 
 def by_haproxy(router: RouterConfig | None, deployment: Mapping[str, Any]) -> bool:
-    """Whether no request router is named to Ray Serve, so that HAProxy chooses the replica alone.
+    """Whether Ray Serve gets no request router, so that HAProxy alone chooses the replica.
 
     Args:
         router: None: the entry has no ``router`` block. Then a deployment of one replica for good
@@ -87,7 +87,7 @@ def request_router_config(
 
 
 def promised(classes: ServiceClasses) -> dict[str, tuple[float | None, float]]:
-    """What ``serve_app.routing.gather`` goes by, as plain data: Ray Serve pickles it."""
+    """The arguments of ``serve_app.routing.gather``, as plain data: Ray Serve pickles them."""
     return {
         named: (one.itl_ms, one.deadline_s)
         for name, one in classes.by_name.items()

@@ -1,11 +1,11 @@
-"""Which way a request takes: through an engine that computes prompts, or direct. Pure.
+"""The prefill/decode route of a request: through a prefill engine, or direct. Pure.
 
-Through: a prefill engine computes the prompt, its KV goes to a mixed engine, whose place is kept
-from the beginning, so that no finished prompt waits for memory. Direct: a mixed engine computes the
-prompt in chunks with its decodes. It takes the one whose first token is forecast to come sooner:
-where mixed engines have time left, prompts are computed in it; where decodes fill their steps, the
-rate at which they compute prompts falls, and all goes through. Transfer time included, with what
-this router has put before it on the network cards of both.
+Through: a prefill engine computes the prompt, and its KV goes to a mixed engine with a reservation
+from the start, so that no finished prompt waits for memory. Direct: a mixed engine computes the
+prompt in chunks with its decodes. The route with the earlier forecast first token is taken. While
+mixed engines have time left, they compute prompts. If decodes fill their steps, their prefill rate
+falls, and all requests go through. The forecast includes the KV transfer and earlier transfers of
+this router on both network cards.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -20,12 +20,12 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Way(Generic[K]):
-    """Where a request goes.
+    """The route of a request.
 
     Args:
         decode: the mixed engine that answers it.
-        prefill: the engine that computes its prompt before; None: ``decode`` does.
-        wait_s: until its first token, as forecast; None if nothing is known.
+        prefill: the engine that first computes its prompt; None: ``decode`` does.
+        wait_s: forecast until its first token; None if nothing is known.
     """
 
     decode: K
@@ -34,13 +34,13 @@ class Way(Generic[K]):
 
 
 class WayChooser(Generic[K]):
-    """Chooses the way of each request for one router.
+    """Chooses the route of each request for one router.
 
     Args:
-        chooser: of replicas; what these publish is told to it (``update``).
-        wire_s: how long a network card is busy with the KV of so many tokens.
-        handover_s: what else a request waits on its way: the latency, steps that begin and end.
-        direct: False: all go through if there is a prefill engine.
+        chooser: chooses replicas; it is given their statistics (``update``).
+        wire_s: seconds that the KV of this many tokens keeps a network card busy.
+        handover_s: what else the handover costs: latency, and steps that begin and end.
+        direct: False: all requests go through if there is a prefill engine.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class WayChooser(Generic[K]):
     ) -> None:
         self.chooser = chooser
         self._wire_s, self._handover_s, self._direct = wire_s, handover_s, direct
-        self._busy_until_s: dict[K, float] = {}  # a card, by what was sent over it
+        self._busy_until_s: dict[K, float] = {}  # network cards, by what was sent over them
 
     def choose(
         self, mixed: Sequence[K], prefill: Sequence[K], asked: Asked, now_s: float
     ) -> Way[K]:
-        """The way of a request; it counts as sent.
+        """The route of a request, which then counts as sent.
 
         Args:
             mixed: engines that decode, at least one.
@@ -88,7 +88,7 @@ class WayChooser(Generic[K]):
                 return Way(here.replica, None, here.wait_s)
         chooser.sent(pool.replica, asked, now_s)
         chooser.promise(place.replica, asked)
-        # A card that is free again is as one of which nothing is known.
+        # A card that is free again is forgotten.
         busy = {key: until_s for key, until_s in self._busy_until_s.items() if until_s > now_s}
         for replica in (pool.replica, place.replica):
             begin_s = max(busy.get(replica, 0.0), computed_s)
@@ -97,5 +97,5 @@ class WayChooser(Generic[K]):
         return Way(place.replica, pool.replica, through_s)
 
     def handed_over(self, decode: K, asked: Asked, now_s: float) -> None:
-        """The prompt is computed: its KV is asked for by the engine that has kept a place."""
+        """The prompt is computed, and the engine with the reservation asks for its KV."""
         self.chooser.keep_promise(decode, replace(asked, part="loaded"), now_s)

@@ -1,9 +1,9 @@
-"""From one look at a fleet to a number of replicas, with the reason in words.
+"""From one reading of a fleet to a number of replicas, with the reason in words.
 
-Too few replicas cost every client, one too many costs its rent. So more are asked for at once, as
-many as what waits will be worth when they run; fewer only where those that remain carry what is
-provided for (``forecast``: the recent past is in it, since whatever is given up takes a start to
-come back), or, if no capacity is known, the highest load of several starts.
+Too few replicas cost every client; one too many costs its rent. So replicas are added at once, as
+many as the queue will need when they run. They are removed only if the others carry the load that
+is provided for (``forecast`` includes the recent past, as a removed replica takes a start to come
+back), or, without a known capacity, the highest load of several starts.
 """
 
 from serve_app.scaling.demand import (
@@ -25,14 +25,14 @@ from serve_app.scaling.reasons import OUT_OF_REACH, Decision, Reason
 from serve_app.scaling.recent import Recent
 from serve_app.scaling.starts import Starts
 
-SUSTAINED_S = 30.0  # load that lasted so long is taken to last until a replica has started
-REACH_FOR_S = 60.0  # an SLA in reach for so long is scaled by again; before, it may flap
-LONGEST_GAP_S = 60.0  # between two looks: after a longer one the past is unknown
-LATE_FRAC = 0.007  # share of requests that may be late: by it what is provided for is steered
-QUEUE_FACTOR = 2.0  # a queue above this many times the caps asks for one replica more ...
-QUEUE_FOR_S = 30.0  # ... once it lasted this long
-PEAK_S = 300.0  # nothing is given up before so long is known ...
-PEAK_STARTS = 3.0  # ... and so many starts of a replica
+SUSTAINED_S = 30.0  # load that lasted this long is expected to last until a replica has started
+REACH_FOR_S = 60.0  # time in reach after which an SLA counts again; it may flap
+LONGEST_GAP_S = 60.0  # between two readings; after a longer one the past is unknown
+LATE_FRAC = 0.007  # share of requests that may be late; steers the load that is provided for
+QUEUE_FACTOR = 2.0  # a queue above this multiple of the caps asks for one replica more,
+QUEUE_FOR_S = 30.0  # if it lasted this long
+PEAK_S = 300.0  # no replica is removed until this much is known,
+PEAK_STARTS = 3.0  # and this many starts of a replica
 
 
 class Scaler:
@@ -57,23 +57,23 @@ class Scaler:
         self._peak_s, self._peak_starts = peak_s, peak_starts
         self._starts = Starts(start_s)
         self._allowance = ErrorBudget(late_frac)
-        self._forecast = Forecast()  # of what comes, in replicas
-        self._arriving = Recent()  # replicas worth what comes
-        self._wanted = Recent()  # ... and what waits
-        self._deep_wanted = Recent()  # what a deep queue asked for
-        self._waiting = Recent()  # in the engines
-        self._excess_per_s = Recent()  # what comes above what the fleet carries
-        self._since_s: float | None = None  # of the past that is known
+        self._forecast = Forecast()  # of arrivals, in replicas
+        self._arriving = Recent()  # replicas for arrivals
+        self._wanted = Recent()  # replicas for arrivals and the queue
+        self._deep_wanted = Recent()  # replicas for a deep queue
+        self._waiting = Recent()  # requests waiting in the engines
+        self._excess_per_s = Recent()  # arrivals above the fleet's capacity
+        self._since_s: float | None = None  # start of the known past
         self._looked_s = 0.0
-        self._deep = Recent()  # what waits, since it is too much
+        self._deep = Recent()  # waiting requests, while too many
         self._out_s: float | None = None  # when the SLA was last out of reach
 
     def decide(self, reading: FleetReading) -> Decision:
-        """The number of replicas for what ``reading`` says; never raises."""
+        """The number of replicas for ``reading``; never raises."""
         now_s = reading.now_s
         self._starts.observe(now_s, reading.current, reading.target, reading.names)
         if self._since_s is None or not 0 <= now_s - self._looked_s <= LONGEST_GAP_S:
-            self._since_s = now_s  # what came meanwhile is unknown
+            self._since_s = now_s  # what came in between is unknown
         self._looked_s = now_s
         load = load_of(reading)
         if idle(reading):
@@ -97,7 +97,7 @@ class Scaler:
         self._arriving.add(now_s, arriving, keep_s)
         self._wanted.add(now_s, wanted, keep_s)
         self._deep_wanted.add(now_s, 0.0, keep_s)
-        # Those out of reach stand in Ray Serve's total and carry nothing inside the SLA.
+        # Replicas out of reach count in Ray Serve's total, but carry nothing inside the SLA.
         up = max(whole(wanted), 1) + load.out_of_reach
         if self._hardly_more(reading, load, wanted):
             up = reading.target
@@ -105,7 +105,7 @@ class Scaler:
                 words += f"; too little above {up} for one replica more"
         if self._stays_deep(load, now_s) and up <= reading.current:
             up, reason = reading.current + 1, "deep_queue"
-            # It was needed whatever capacity says, and stays for the past like any other.
+            # It was needed whatever capacity says, and counts in the past like any other.
             self._deep_wanted.add(now_s, up - load.out_of_reach, keep_s)
             words = (
                 f"{load.waiting:.0f} requests wait"
@@ -115,7 +115,7 @@ class Scaler:
             )
         if up >= reading.target:
             return self._decision(reading, load, up, reason, words)
-        # A forecast has the recent past in it; a queue has not.
+        # A forecast includes the recent past; a queue does not.
         hold_s = keep_s if load.capacity_per_s is None else 0.0
         down, about = self._fewest(reading, load, hold_s)
         if down >= reading.target:
@@ -125,12 +125,12 @@ class Scaler:
         return self._decision(reading, load, down, reason, words)
 
     def _worth(self, reading: FleetReading, load: Load) -> tuple[float, float, str, Reason]:
-        """Replicas for what comes, for what waits besides, and that in words."""
+        """Replicas for arrivals alone, for arrivals and the queue, the words and the reason."""
         capacity = load.capacity_per_s
         if capacity is None:
             in_system = load.running + load.waiting
             worth = replicas_for_queue(in_system, load.mean_cap, self._rho)
-            if not load.waiting:  # a cap that does not bind does not ask for more
+            if not load.waiting:  # a cap that does not bind asks for no more replicas
                 worth = min(worth, float(reading.target))
             words = f"{in_system:.0f} requests, {load.mean_cap:.0f} may run on a replica"
             return worth, worth, words, "queue"
@@ -159,20 +159,21 @@ class Scaler:
         return coming / self._rho, wanted, words, "capacity"
 
     def _provide(self, reading: FleetReading, load: float) -> float:
-        """The load to provide for when a replica that is asked for now runs, in replicas."""
+        """The load to provide for when a replica asked for now runs, in replicas."""
         now_s = reading.now_s
         share, start_s = self._allowance.look(now_s, reading.replicas), self._starts.takes_s
         return self._forecast.look(now_s, load, start_s, share, self._allowance.many_late)
 
     def _behind(self, load: Load, capacity: float, grows: float, now_s: float) -> float:
-        """Replicas still busy with what waits in the engines, when the next one runs.
+        """Replicas still busy with their queues when the next replica runs.
 
         Args:
-            grows: by how much that grows until then, requests; below 0: shrinks.
+            grows: growth of the queue until then, requests; below 0: it shrinks.
         """
         start_s, waiting = max(self._starts.takes_s, SUSTAINED_S), sum(load.behind)
         self._waiting.add(now_s, waiting, 2 * start_s)
-        # What did not shrink in the time of a start will not in the next, whatever capacity says.
+        # A queue that did not shrink during a start will not during the next, whatever capacity
+        # says.
         since_s = now_s - start_s
         known = bool(waiting) and self._waiting.spans(since_s)
         stays = self._waiting.lowest(since_s) / waiting if known else 0.0
@@ -181,7 +182,7 @@ class Scaler:
         return replicas_behind(left, capacity, self._drain_s)
 
     def _grows_per_s(self, excess_per_s: float, reading: FleetReading) -> float:
-        """By how much what waits grows until the next replica runs; below 0: shrinks."""
+        """Growth of the queue until the next replica runs, requests/s; below 0: it shrinks."""
         since_s = reading.now_s - SUSTAINED_S
         self._excess_per_s.add(reading.now_s, excess_per_s, 2 * SUSTAINED_S)
         lowest = self._excess_per_s.lowest(since_s)
@@ -190,7 +191,7 @@ class Scaler:
     def _fewest(
         self, reading: FleetReading, load: Load, hold_s: float, least: int = 1
     ) -> tuple[int, str]:
-        """The replicas that carry the highest load of ``hold_s``, and that in words."""
+        """Replicas that carry the highest load of ``hold_s``, and the words for it."""
         now_s, past_s = reading.now_s, self._past_s()
         assert self._since_s is not None
         if (known_s := now_s - self._since_s) < past_s:
@@ -198,8 +199,8 @@ class Scaler:
         start_s = max(self._starts.takes_s, SUSTAINED_S)
         peak = max(self._arriving.highest(now_s - hold_s), self._wanted.highest(now_s - start_s))
         deep = self._deep_wanted.highest(now_s - past_s)
-        # Those that say nothing are taken to have as much to do as the others, and a capacity
-        # that is not sure to be as low as it may be.
+        # Silent replicas are assumed to have as much to do as the others, and an uncertain capacity
+        # to be as low as it may be.
         said = max(len(reading.replicas), 1)
         peak *= (said + reading.unreporting) / said * (1 + load.error_frac)
         since_s, use = (past_s, deep) if deep > peak else (max(hold_s, start_s), peak)
@@ -209,11 +210,11 @@ class Scaler:
         return max(whole(with_spare(peak)), int(deep)) + load.out_of_reach, about
 
     def _hardly_more(self, reading: FleetReading, load: Load, wanted: float) -> bool:
-        """Whether that is so little above what runs, or starts, that it can wait.
+        """Whether ``wanted`` is so little above the running and starting replicas that it can wait.
 
-        Not where what comes already is more than they carry, some wait outside, or many are late.
-        If more are late than should be, the share that may be falls, and the band with it: a
-        margin that grows inside the band would change nothing.
+        Not if arrivals exceed their capacity, requests wait outside, or many are late. If too many
+        are late, the share that may be late falls, and the band with it: a larger margin inside the
+        band would change nothing.
         """
         runs = reading.target - load.out_of_reach
         if load.capacity_per_s is None or load.queued >= 1 or self._allowance.many_late:
@@ -226,11 +227,11 @@ class Scaler:
         return max(self._peak_s, self._peak_starts * self._starts.takes_s)
 
     def _stays_deep(self, load: Load, now_s: float) -> bool:
-        """Whether it is as deep as it was ``queue_for_s`` ago, and has been deep since.
+        """Whether the queue is as deep as ``queue_for_s`` ago, and was deep since.
 
-        What waits in one engine counts up to twice the depth that is too much for it: an engine
-        that is stuck goes on with its queue for hours, and is not worth a fleet. So does what it
-        refused in that time, which would wait there else.
+        The queue of one engine counts up to twice its allowed depth: an engine that is stuck keeps
+        its queue for hours, and is not worth a fleet. Requests refused in that time count as well,
+        as they would wait otherwise.
         """
         most, for_s = 2 * self._queue_factor, self._queue_for_s
         waiting = load.queued + sum(
@@ -246,7 +247,7 @@ class Scaler:
         return self._deep.spans(since_s) and deep >= self._deep.at(since_s)
 
     def _unreachable(self, load: Load, now_s: float) -> bool:
-        """Whether most say so, or did in the last ``REACH_FOR_S``."""
+        """Whether the SLA is out of reach for most replicas, or was in the last ``REACH_FOR_S``."""
         if load.out_of_reach > load.healthy:
             self._out_s = now_s
         if self._out_s is not None and not 0 <= now_s - self._out_s < REACH_FOR_S:
@@ -277,7 +278,7 @@ class Scaler:
         return self._decision(reading, load, fewest, "idle", words)
 
     def _stay(self, reading: FleetReading, load: Load, reason: Reason, words: str) -> Decision:
-        """The number stays, and the past has to be known anew before any is given up."""
+        """Keep the number; the past has to be known anew before a replica is removed."""
         self._since_s = None
         return self._decision(reading, load, reading.target, reason, words)
 

@@ -1,4 +1,4 @@
-"""How many replicas a load is worth, as a number with a fraction."""
+"""Replicas that a load needs, as a fraction."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from statistics import median
 
 from serve_app.scaling.reading import FleetReading, ReplicaLoad
 
-# A capacity above so many times the median replica's is taken to be that: one that cannot be would
-# else stand for a fleet by itself. Two kinds of cards in one deployment are closer than that.
+# A capacity above this multiple of the median replica's is cut to it: one that is impossible would
+# otherwise stand for a fleet. Two kinds of cards in one deployment are closer than that.
 MOST_OVER_MEDIAN = 4.0
 
 
@@ -20,7 +20,7 @@ def replicas_needed(
     outside: float = 0.0,
     drain_s: float = 1.0,
 ) -> float:
-    """N = (arrival rate + what waits outside / T_drain) / (rho x capacity of one replica).
+    """N = (arrival rate + queue outside / T_drain) / (rho x capacity of one replica).
 
     Args:
         capacity_per_s: requests/s one replica carries inside the SLA; above 0.
@@ -31,25 +31,25 @@ def replicas_needed(
 
 
 def replicas_behind(waiting: Sequence[float], capacity_per_s: float, drain_s: float) -> float:
-    """Replicas that are busy with what waits in them: sum of min(waiting / (capacity x T), 1).
+    """Replicas busy with their own queues: sum of min(waiting / (capacity x T), 1).
 
-    What waits in an engine stays there: another replica takes none of it, only what comes instead
-    of the engine that is behind. So each is worth one replica at most.
+    Requests that wait in an engine stay there: another replica takes none of them, only new ones
+    instead of the engine that is behind. So each queue is worth one replica at most.
     """
     return sum(min(each / (capacity_per_s * drain_s), 1.0) for each in waiting)
 
 
 def replicas_for_queue(in_system: float, max_running: float, target_utilization: float) -> float:
-    """N for which all that run and wait now fill rho of every replica's cap.
+    """N for which running and waiting requests fill rho of every replica's cap.
 
     Args:
-        max_running: the cap of one replica; one that is really kept to.
+        max_running: the cap of one replica; it must be enforced.
     """
     return in_system / (target_utilization * max_running)
 
 
 def with_some_gone(replicas: float, lasting: int, at_risk: float) -> float:
-    """Replicas of which ``replicas`` are left when a share of those above ``lasting`` is gone.
+    """Replicas to have, so that ``replicas`` are left if a share above ``lasting`` is gone.
 
     Args:
         at_risk: that share, below 1.
@@ -58,26 +58,26 @@ def with_some_gone(replicas: float, lasting: int, at_risk: float) -> float:
 
 
 def whole(replicas: float) -> int:
-    """The next whole number of replicas; a hair above one is that one."""
+    """The next whole number of replicas, with tolerance for rounding errors."""
     return math.ceil(min(replicas, 1e9) * (1 - 1e-12))
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a fleet is asked for, and what one of its replicas carries.
+    """The load of a fleet, and the capacity of one replica.
 
     Args:
-        demand_per_s: requests/s that come, in the size that ``capacity_per_s`` counts.
-        queueing_per_s: of these, those that wait if they are not served at once.
-        waiting, running: requests; ``waiting`` has those outside the engines in.
-        queued: of those that wait, those outside the engines.
+        demand_per_s: requests/s, in the size that ``capacity_per_s`` counts.
+        queueing_per_s: part of it that waits if it is not served at once.
+        waiting, running: requests; ``waiting`` includes those outside the engines.
+        queued: waiting requests outside the engines.
         refused_per_s: requests/s that were refused.
         behind: requests that wait in each replica whose SLA is in reach.
-        queues: of each replica that has a cap: requests that wait, that cap, requests/s refused.
+        queues: of each replica with a cap: waiting requests, the cap, requests/s refused.
         capacity_per_s: of an average replica whose SLA is in reach; None: unknown.
-        error_frac: how far off that may be (standard error, share of it).
-        caps: sum over the replicas that have one, each at least what runs there.
-        mean_cap: of these; 0: there is none.
+        error_frac: standard error of ``capacity_per_s``, as a share.
+        caps: sum of the caps, each at least the running requests.
+        mean_cap: their mean; 0: there is none.
         healthy: replicas whose SLA is in reach.
         out_of_reach: replicas whose SLA is not.
     """
@@ -99,7 +99,7 @@ class Load:
 
 
 def load_of(reading: FleetReading) -> Load:
-    """The sums and means over the replicas that said something."""
+    """Sums and means over the replicas that report."""
     replicas = reading.replicas
     good = [r for r in replicas if not r.out_of_reach]
     queues = tuple(
@@ -126,18 +126,18 @@ def load_of(reading: FleetReading) -> Load:
 
 
 def left_outside(load: Load, grows: float) -> float:
-    """What still waits outside the engines, once they have served what they have room for.
+    """What still waits outside the engines, once they have served what they have headroom for.
 
     Args:
-        grows: by how much what waits grows; below 0: what they serve besides what comes. It is of
-            use to what waits in an engine first.
+        grows: growth of the queue; below 0: what engines serve beyond arrivals, which first
+            shortens their own queues.
     """
     each = max(-grows, 0.0) / max(load.healthy, 1)
     return max(load.queued - sum(max(each - waiting, 0.0) for waiting in load.behind), 0.0)
 
 
 def _let_in_per_s(replica: ReplicaLoad) -> float:
-    """What of a replica's demand waits if it is not served at once."""
+    """The part of a replica's demand that waits if it is not served at once."""
     if not replica.arrivals_per_s:
         return replica.demand_per_s
     share = 1 - replica.refused_per_s / replica.arrivals_per_s
@@ -145,9 +145,10 @@ def _let_in_per_s(replica: ReplicaLoad) -> float:
 
 
 def idle(reading: FleetReading) -> bool:
-    """Whether every replica says that nothing runs, waits or comes, and none waits outside.
+    """Whether every replica reports no running, waiting or arriving request, and none waits
+    outside.
 
-    Requests that do not count for autoscaling buy no replica, and keep the last one.
+    Requests that do not count for autoscaling add no replica, but keep the last one.
     """
     if reading.unreporting or reading.queued or reading.ongoing:
         return False

@@ -1,77 +1,80 @@
-"""What load to provide for, when a replica that is asked for now has started.
+"""The load to provide for when a replica that is asked for now has started.
 
-A forecast is a base and a margin above it. A base is the highest of what means over a window were
-in the last starts: a replica that was needed a moment ago is kept, as to give it up and have it
-back costs a start as well. The margin comes from how far the base was off here in the last hour at
-that distance: the least for which no more than a given share of what came was above it. That share
-is what is lost, and so what an SLA bounds; how often the load was higher is not (uneven arrivals
-are far above seldom, and noise is just above often). Of several bases that which costs least is
-taken. The margin is in replicas, no multiple of the base: a load that rises from nothing is many
-times what it was, and a fleet that provided for as many times as much would stand for an hour.
+A forecast is a base and a margin. A base is the highest of the last starts' means over a window: a
+replica that was needed a moment ago is kept, as it would take a start to get it back. The margin
+comes from the errors of the base in the last hour at that distance: the least margin with which no
+more than a given share of arrivals exceeded the sum. That share is what is lost, and so what an SLA
+bounds; how often the load was higher is not (uneven arrivals are seldom far above, noise is often
+just above). The cheapest of several bases is taken. The margin is in replicas and no multiple of
+the base: a load that rises from nothing is many times what it was, and a fleet provided for as many
+times as much would stay for an hour.
 """
 
 from collections import deque
 from collections.abc import Iterator
 
 WINDOWS_S = (10.0, 30.0, 120.0, 600.0)
-HOLDS = (3.0, 1.0)  # starts
-LAST_START = len(WINDOWS_S)  # of the bases: the shortest window, held for one start
+HOLDS = (3.0, 1.0)  # starts for which a base is held
+LAST_START = len(WINDOWS_S)  # index of a base: the shortest window, held for one start
 MEMORY_S = 3600.0  # of errors
-EVERY_S = 5.0  # between two forecasts whose errors are looked at
-# A load that is four times as high in a moment is above every forecast for as long as a start. Once
-# an hour that is not provided for, nor is what came seldom besides.
+EVERY_S = 5.0  # between two forecasts whose errors are recorded
+# A load that quadruples at once exceeds every forecast for a start. Once an hour that is not
+# provided for, nor are other errors as rare as RARE.
 RARE, RISE_S = 0.02, 30.0
-NOTHING = 0.03  # replicas: below, what comes is a probe now and then
-# What is taken to have come if nothing is known, as multiples of what comes now.
+NOTHING = 0.03  # replicas; a smaller load is a probe now and then
+# The past that is assumed if nothing is known, as multiples of the present load.
 BEFORE, BEFORE_N = (0.8, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.2), 48
-CHOOSE_S = 30.0  # between two looks at which base is best
-# Of what the present one costs, and this many replicas: for less than that none is left.
+CHOOSE_S = 30.0  # between two choices of the best base
+# Another base is taken if it costs less than this share of the present one, counting BETTER_BY
+# more.
 BETTER, BETTER_BY = 0.97, 0.1
-# Whatever was forecast: of a load that stands so long no less than so much. After a silence of just
-# the memory's time all that is remembered is how far too high the forecasts of its beginning were.
+# Lower bound: of a load that stood for STANDS_S at least this share. After a silence of just the
+# memory's time, only the errors of its beginning are remembered, all far too high forecasts.
 STANDS_S, LEAST_OF_IT = 30.0, 0.9
-# If many are late, of what was forecast: a clump is over before a replica has started.
+# Upper bound as a multiple of the forecast if many are late: a burst ends before a replica starts.
 MOST_OF_IT = 1.5
-LONGEST_GAP_S = 60.0  # between two looks: after a longer one what came is unknown
+LONGEST_GAP_S = 60.0  # between two readings; after a longer one the load in between is unknown
 
 
 class Base:
-    """The highest of means over ``window_s``, for ``hold`` starts, and its errors.
+    """The highest of means over ``window_s`` in ``hold`` starts, and its errors.
 
     Args:
-        now_s: of the first look.
+        now_s: of the first reading.
     """
 
     def __init__(self, window_s: float, hold: float, now_s: float = 0.0) -> None:
         self.window_s, self.hold = window_s, hold
         self._means: deque[tuple[float, float]] = deque()
-        # When, what came, and the base: of the last hour. Without a base: multiples of the load.
+        # Time, load, base: of the last hour. Without a base the load is a multiple of the present
+        # one.
         self._known: deque[tuple[float, float, float | None]] = deque(
             (now_s - MEMORY_S * (1 - k / BEFORE_N), BEFORE[k % len(BEFORE)], None)
             for k in range(BEFORE_N)
         )
 
     def look(self, now_s: float, mean: float, start_s: float) -> float:
-        """The base of now."""
+        """The present base."""
         self._means.append((now_s, mean))
         while self._means[0][0] < now_s - self.hold * start_s:
             self._means.popleft()
         return max(value for _, value in self._means)
 
     def forget(self, now_s: float) -> None:
-        """What came of late is unknown; how far the base is off is still known.
+        """Forget recent loads, which have a gap; the errors of the base stay.
 
-        But for what a clock that went back has left ahead of it, which would never be too old.
+        Errors from after ``now_s`` (the clock went back) are dropped, as they would never be too
+        old.
         """
         self._means.clear()
         while self._known and self._known[-1][0] > now_s:
             self._known.pop()
 
     def learn(self, now_s: float, came: float, base: float) -> None:
-        """Count what came where it was forecast; what is too old is forgotten.
+        """Count the load that came against its forecast; old errors are dropped.
 
-        If nothing to speak of came for all of the base's time (``NOTHING``), how
-        much more came after it says nothing of the next rise.
+        If there was no load (``NOTHING``) for all of the base's time, what came after it says
+        nothing of the next rise.
         """
         if base >= NOTHING:
             self._known.append((now_s, came, base))
@@ -80,14 +83,14 @@ class Base:
 
     @property
     def learned(self) -> int:
-        """Forecasts of the last hour of which it is known what came."""
+        """Forecasts of the last hour whose load is known."""
         return sum(base is not None for *_, base in self._known)
 
     def margin(self, share: float, unforeseen: tuple[float, float]) -> float:
-        """Replicas above the base above which no more than this share of what came was; the least.
+        """The least margin above the base that no more than this share of the load exceeded.
 
         Args:
-            unforeseen: from when to when nothing of what came counts.
+            unforeseen: begin and end of a time that does not count.
         """
         since_s, until_s = unforeseen
         counted = [
@@ -103,7 +106,7 @@ class Base:
         return min((above - left) / len(errors), rare)
 
     def unforeseen(self, seconds: float) -> tuple[float, float]:
-        """The one time so long, from when to when, in which most came that was not foreseen."""
+        """The time span of this length with the most unforeseen load: begin and end."""
         first: deque[tuple[float, float]] = deque()
         total = 0.0
         most, worst = 0.0, (0.0, -1.0)
@@ -117,17 +120,17 @@ class Base:
         return worst
 
     def cost(self, margin: float) -> float:
-        """Replicas that would have been provided in the last hour on average."""
+        """Mean of the replicas that would have been provided in the last hour."""
         bases = [base for *_, base in self._known if base is not None]
         return sum(max(base + margin, 0.0) for base in bases) / max(len(bases), 1)
 
     @property
     def _load(self) -> float:
-        """What usual errors are taken to be of: what comes now, and one replica at least."""
+        """The load that assumed errors are multiples of: the present one, at least one replica."""
         return max(self._means[-1][1] if self._means else 0.0, 1.0)
 
     def _errors(self) -> Iterator[tuple[float, float, float]]:
-        """When, how much more came than the base, and what came."""
+        """Time, load above the base, load."""
         load = self._load
         for at_s, came, base in self._known:
             if base is None:
@@ -149,13 +152,13 @@ class Forecast:
     def look(
         self, now_s: float, load: float, start_s: float, share: float, many_late: bool = False
     ) -> float:
-        """Count the load of now.
+        """Count the present load.
 
         Args:
             start_s: of a replica: how far ahead the forecast is.
-            share: of the load that may be above what is returned.
-            many_late: now. No less is returned than came in the last start at its highest (mean
-                over the shortest window), up to ``MOST_OF_IT`` of what would be returned else.
+            share: of the load that may exceed the result.
+            many_late: at present. Then the result is at least the highest load of the last start
+                (mean over the shortest window), up to ``MOST_OF_IT`` of the usual result.
 
         Returns:
             The load to provide for.
@@ -180,18 +183,18 @@ class Forecast:
         stands = min(seen for at, seen in self._seen if at > now_s - STANDS_S)
         foreseen = max(values[self._best] + self._margin, LEAST_OF_IT * stands)
         if many_late:
-            # The margin is of the last hour, and what comes now is not like it: arrivals that are
-            # suddenly uneven have the mean they had, and are late all the same.
+            # The margin is that of the last hour, and the present load is not like it: arrivals
+            # that are suddenly uneven keep their mean, and are late all the same.
             foreseen = max(foreseen, min(values[LAST_START], MOST_OF_IT * foreseen))
         return foreseen
 
     def _choose(self, share: float, start_s: float) -> None:
-        # Of the quickest base: what it did not foresee could not be.
+        # Of the quickest base: what it did not foresee could not be foreseen.
         unforeseen = self._bases[0].unforeseen(start_s + RISE_S)
         margins = [base.margin(share, unforeseen) for base in self._bases]
         costs = [base.cost(margin) for base, margin in zip(self._bases, margins, strict=True)]
         if self._bases[0].learned < BEFORE_N:
-            # After a silence the slowest would seem the cheapest, just while a load begins to rise.
+            # After a silence the slowest base seems cheapest, just as a load begins to rise.
             self._best = 0
         elif min(costs) + BETTER_BY < BETTER * (costs[self._best] + BETTER_BY):
             self._best = costs.index(min(costs))

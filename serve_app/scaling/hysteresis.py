@@ -1,25 +1,25 @@
-"""How far the load has to move before the number of replicas follows it.
+"""How far the load has to move before the number of replicas follows.
 
-A number that follows every rise and fall of a forecast by a hair turns back minutes later, and each
-turn is a start that is paid for and serves no request. So one replica more has to be worth some
-part of a replica, and one fewer has to leave some part of one free. Both grow with the fleet, as
-what moves without a reason does, and end where a replica is plenty.
+A number that follows a forecast's every rise and fall turns back minutes later, and each turn pays
+for a start that serves no request. So one replica more has to be needed by some part of a replica,
+and one fewer has to leave some part free. Both parts grow with the fleet, as noise does, and are
+bounded.
 """
 
-MORE_FRAC, MOST_MORE = 0.07, 0.7  # of what runs, in replicas: by less no replica is asked for
-SPARE_FRAC, LEAST_SPARE, MOST_SPARE = 0.1, 0.2, 1.2  # free before a replica is given up
+MORE_FRAC, MOST_MORE = 0.07, 0.7  # of the running replicas: smaller rises are ignored
+SPARE_FRAC, LEAST_SPARE, MOST_SPARE = 0.1, 0.2, 1.2  # free part before a replica is removed
 
 
 def hardly_more(wanted: float, replicas: int, part: float = 1.0) -> bool:
-    """Whether what is wanted is above this number, and by too little for another replica.
+    """Whether ``wanted`` exceeds this number by too little for another replica.
 
     Args:
-        part: of the band that counts, up to 1.
+        part: share of the band that counts, up to 1.
     """
     band = min(MORE_FRAC * replicas, MOST_MORE) * min(part, 1.0)
     return replicas < wanted <= replicas + band
 
 
 def with_spare(replicas: float) -> float:
-    """What has to fit into the replicas that stay, before one is given up."""
+    """The load that the remaining replicas must have headroom for before one is removed."""
     return replicas + min(max(SPARE_FRAC * replicas, LEAST_SPARE), MOST_SPARE)

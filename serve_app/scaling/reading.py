@@ -1,7 +1,7 @@
-"""What Ray Serve's context says of a fleet, with everything left out that cannot be true.
+"""Ray Serve's context of a fleet, without impossible values.
 
-Nothing here raises for what it is given: a replica whose numbers are missing, old or impossible is
-``silent``, and what stands in its place is decided in ``decide``.
+Nothing here raises on input: a replica whose numbers are missing, old or impossible does not
+report, and ``decide`` handles that.
 """
 
 import time
@@ -11,28 +11,28 @@ from typing import Any
 
 AGE_OF = "running"  # published with every report, so its age is the report's
 UNLIMITED = 10**9
-LARGEST = 1e12  # what is above cannot be true, and sums of it would not be numbers
-SMALLEST = 1e-6  # a capacity or cap below is none
+LARGEST = 1e12  # larger values are impossible, and their sums might be infinite
+SMALLEST = 1e-6  # a smaller capacity or cap counts as none
 
 
 @dataclass(frozen=True)
 class ReplicaLoad:
-    """One replica's numbers, as Ray Serve averages them over its look-back period, or the newest.
+    """One replica's numbers: Ray Serve's averages over its look-back period, or the newest.
 
     Args:
         running, waiting: requests in the engine.
-        arrivals_per_s: requests/s that came, those included that were refused.
-        demand_per_s: the same in requests of the size that ``capacity_per_s`` counts.
-        refused_per_s: of ``arrivals_per_s``, those that do not wait here.
-        max_running: a cap that holds; None: none is known.
+        arrivals_per_s: requests/s, including refused ones.
+        demand_per_s: ``arrivals_per_s`` in requests of the size that ``capacity_per_s`` counts.
+        refused_per_s: part of ``arrivals_per_s`` that does not wait here.
+        max_running: an enforced cap; None: unknown.
         capacity_per_s: requests/s inside the SLA; None if unknown.
-        capacity_error_frac: the standard error of ``capacity_per_s``, share of it.
+        capacity_error_frac: standard error of ``capacity_per_s``, as a share.
         out_of_reach: no batch keeps the SLA.
-        name: of the replica, the same at each look.
-        first_tokens, late_first_tokens: counted since its engine started; the latter too late for
-            the SLA. None: not known.
-        unscaled: requests in the engine that do not count for autoscaling, and are in none of the
-            other numbers.
+        name: of the replica, stable over readings.
+        first_tokens, late_first_tokens: since its engine started; the latter were too late for the
+            SLA. None: unknown.
+        unscaled: requests in the engine that do not count for autoscaling; no other number includes
+            them.
     """
 
     running: float
@@ -52,16 +52,16 @@ class ReplicaLoad:
 
 @dataclass(frozen=True)
 class FleetReading:
-    """One look at a deployment.
+    """One reading of a deployment.
 
     Args:
         now_s: Unix time of Serve's controller.
-        current, target: replicas that run, and that Ray Serve is to have.
+        current, target: replicas that run, and that Ray Serve aims at.
         minimum, maximum: the bounds on ``target``.
         queued: requests that wait outside the engines, in Ray Serve.
-        ongoing: requests that Ray Serve knows of, in replicas and queued; None: not known.
-        names: of the replicas that run; None: not known.
-        replicas: those that said something true and recent.
+        ongoing: requests that Ray Serve knows of, in replicas and queued; None: unknown.
+        names: of the running replicas; None: unknown.
+        replicas: those with possible and recent numbers.
     """
 
     now_s: float
@@ -76,12 +76,12 @@ class FleetReading:
 
     @property
     def unreporting(self) -> int:
-        """Running replicas of which nothing is known: too new, hung, or with impossible numbers."""
+        """Running replicas without numbers: too new, hung, or with impossible ones."""
         return max(self.current - len(self.replicas), 0)
 
 
 def read_fleet(ctx: Any, ages: "Ages") -> FleetReading:
-    """A Ray Serve ``AutoscalingContext`` as far as it makes sense."""
+    """Reads a Ray Serve ``AutoscalingContext``, as far as it makes sense."""
     now_s = time_of(ctx)
     current = _count(_get(ctx, "current_num_replicas"), 0)
     target = _count(_get(ctx, "target_num_replicas"), current)
@@ -101,7 +101,7 @@ def read_fleet(ctx: Any, ages: "Ages") -> FleetReading:
 
 
 def time_of(ctx: Any) -> float:
-    """Unix time of this look; this process' own where the context has none."""
+    """Unix time of this reading; this process' own if the context has none."""
     known = number(_get(ctx, "current_time"))
     return time.time() if known is None else known
 
@@ -112,36 +112,36 @@ def number(value: Any) -> float | None:
         return float(value)
     try:
         known = float(value)
-    except Exception:  # whatever it is, it is no number
+    except Exception:  # of any type that is no number
         return None
     return known if 0 <= known <= LARGEST else None
 
 
 class Ages:
-    """Tells whose statistics no longer change, by the reader's clock alone: others may be off."""
+    """Finds statistics that no longer change, by the reader's clock: others may be off."""
 
     def __init__(self) -> None:
         self._seen: dict[Any, tuple[Any, float]] = {}
 
     def old(self, raw: Any, now_s: float, patience_s: float) -> set[Any]:
-        """The replicas whose newest sample has been the same for longer than ``patience_s``.
+        """Replicas whose newest sample has not changed for longer than ``patience_s``.
 
         Args:
-            raw: ``raw_metrics`` of the context; if there are none, nothing is known to be old.
+            raw: ``raw_metrics`` of the context; without any, nothing is known to be old.
         """
         series = _mapping(_mapping(raw).get(AGE_OF))
         newest = {replica: _last(samples, "timestamp") for replica, samples in series.items()}
         known = {}
         for replica, at in newest.items():
             before, since_s = self._seen.get(replica, (None, now_s))
-            same = at == before or at != at  # nan, which is no time, is never another
+            same = at == before or at != at  # nan equals nothing, itself included
             known[replica] = (at, since_s if same and since_s <= now_s else now_s)
         self._seen = known
         return {r for r, (_, since_s) in known.items() if now_s - since_s > patience_s}
 
 
 def _patience_s(config: Any) -> float:
-    """How long statistics may stay the same: two pushes, and the longest between two samples."""
+    """How long statistics may stay unchanged: two pushes, and the longest sampling interval."""
     push_s = number(_get(config, "metrics_interval_s")) or 10.0
     look_back_s = number(_get(config, "look_back_period_s")) or 30.0
     return 2 * max(push_s, 10.0) + 0.2 * look_back_s
@@ -164,14 +164,14 @@ def _replicas(metrics: Any, raw: Any, old: set[Any]) -> tuple[ReplicaLoad, ...]:
 
 
 def _load(name: Any, values: Mapping[str, float | None]) -> ReplicaLoad | None:
-    """None if a number is impossible, or what every replica publishes is missing."""
+    """None if a number is impossible, or a number that all replicas publish is missing."""
     ours = {name: values[name] for name in PUBLISHED if name in values}
     known = {name: value for name, value in ours.items() if value is not None}
     if len(known) < len(ours) or not {"running", "waiting"} <= known.keys():
         return None
     capacity, cap = known.get("capacity_per_s"), known.get("max_running", 0.0)
     arrivals = known.get("arrival_rate_per_s", 0.0)
-    # A replica of an earlier version says by a capacity of 0 that the SLA is out of reach.
+    # Replicas of an earlier version publish a capacity of 0 if the SLA is out of reach.
     out = known.get("sla_out_of_reach", 0.0) >= 0.5 or (
         capacity is not None and capacity < SMALLEST
     )
@@ -206,7 +206,7 @@ PUBLISHED = (
     "late_first_tokens",
     "unscaled",
 )
-# Counts, and means over time already: to average them again would only make them old.
+# Counts, and means over time: averaging them again would only make them old.
 NEWEST = (
     "arrival_rate_per_s",
     "demand_per_s",
@@ -219,7 +219,7 @@ NEWEST = (
 def _get(holder: Any, name: str) -> Any:
     try:
         return getattr(holder, name, None)
-    except Exception:  # Ray Serve computes some when they are read
+    except Exception:  # Ray Serve computes some on access
         return None
 
 
@@ -230,7 +230,7 @@ def _mapping(value: Any) -> Mapping[Any, Any]:
 def _names(value: Any, current: int) -> frozenset[Any] | None:
     try:
         names = frozenset(value)
-    except Exception:  # whatever it is, it is no collection of names
+    except Exception:  # of any type that is no collection of names
         return None
     return names if len(names) == current else None
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Reason = Literal["capacity", "queue", "deep_queue", "peak", "idle", "out_of_reach", "unknown"]
-"""What set the number: capacity inside the SLA; the queue, where no capacity is known; a queue that
+"""What set the number: capacity inside the SLA; the queue, if no capacity is known; a queue that
 stays deep; the load of the recent past; no request at all; an SLA that no replica keeps; nothing,
-as no replica says enough."""
+as no replica reports enough."""
 
 REASONS: tuple[Reason, ...] = (
     "capacity",
@@ -32,7 +32,7 @@ class Decision:
         desired: replicas, within the bounds.
         words: the reason, with its numbers, for people.
         capacity_per_s: requests/s of one replica inside the SLA; None if unknown.
-        start_s: what a replica's start is taken to last.
+        start_s: expected duration of a replica's start.
     """
 
     desired: int

@@ -4,15 +4,15 @@ from collections import deque
 
 
 class Recent:
-    """Values with their times, at most one for each look."""
+    """Values with their times, at most one for each reading."""
 
     def __init__(self) -> None:
         self._values: deque[tuple[float, float]] = deque()
 
     def add(self, now_s: float, value: float, keep_s: float) -> None:
-        """Count ``value``; what is older than ``keep_s`` is forgotten.
+        """Add ``value``; values older than ``keep_s`` are dropped.
 
-        A clock that went back takes what seems to lie ahead of it along.
+        If the clock went back, values from after ``now_s`` are dropped as well.
         """
         values = self._values
         while values and values[-1][0] > now_s:
@@ -22,7 +22,7 @@ class Recent:
             values.popleft()
 
     def spans(self, since_s: float) -> bool:
-        """Whether anything was counted at or before that time, and is still remembered."""
+        """Whether a value from that time or before is still there."""
         return bool(self._values) and self._values[0][0] <= since_s
 
     def highest(self, since_s: float) -> float:
@@ -34,6 +34,6 @@ class Recent:
         return min((v for at, v in self._values if at >= since_s), default=self._values[-1][1])
 
     def at(self, time_s: float) -> float:
-        """The value that was counted last at that time; the first one where there was none."""
+        """The last value at that time; the first one if there is none before."""
         before = [v for at, v in self._values if at <= time_s]
         return before[-1] if before else self._values[0][1]

@@ -1,4 +1,4 @@
-"""How long a replica takes from being asked for until it runs, learned by watching."""
+"""How long a replica takes from the request for it until it runs, learned by watching."""
 
 import math
 from collections import deque
@@ -6,39 +6,39 @@ from collections.abc import Collection
 from statistics import median
 from typing import Any
 
-KEPT = 5  # of the last starts the median counts: one that waited for a machine is not the rule
-GAP_S = 60.0  # between two looks: after a longer one the times of arrivals are unknown
-LONGEST_S = 600.0  # what takes longer waits for machines, which asking earlier does not bring
-SEEN_KEPT = 1000  # replicas that are gone and might come back
+KEPT = 5  # starts of which the median counts: one that waited for a machine is not the rule
+GAP_S = 60.0  # between two readings; after a longer one the times of starts are unknown
+LONGEST_S = 600.0  # longer starts wait for machines; asking earlier does not bring these
+SEEN_KEPT = 1000  # replicas that are gone and might return
 
 
 class Starts:
-    """Matches the replicas asked for with those that came, oldest first.
+    """Matches requested replicas with those that came, oldest first.
 
     Args:
-        assumed_s: what a start takes, until one was seen.
+        assumed_s: duration of a start, until one was seen.
     """
 
     def __init__(self, assumed_s: float) -> None:
         self._assumed_s = assumed_s
         self._took_s: deque[float] = deque(maxlen=KEPT)
-        self._asked_s: list[float | None] = []  # None: not known
+        self._asked_s: list[float | None] = []  # None: unknown
         self._looked_s = -math.inf
-        self._first_s = -math.inf  # of the looks
-        self._seen_s: dict[Any, float] = {}  # when each was seen last
+        self._first_s = -math.inf  # first reading
+        self._seen_s: dict[Any, float] = {}  # last reading with each name
         self._current: int | None = None
 
     def observe(
         self, now_s: float, current: int, target: int, names: Collection[Any] | None = None
     ) -> None:
-        """Count what came and what was asked for since the last look.
+        """Count replicas that came and were requested since the last reading.
 
         Args:
-            names: of the replicas that run: one that was seen before did not start now, it was out
-                for a moment. None: they are not known, and any that is one more has started.
+            names: of the running replicas. A known name did not start now, it was only out for a
+                moment. None: unknown; each one more has started.
         """
-        # The clock went back, or nobody looked for long, or it was set ahead. While none runs and
-        # one is asked for, Ray Serve does not ask this policy.
+        # The clock went back or was set ahead, or there was no reading for long. While none runs
+        # and one is requested, Ray Serve does not call this policy.
         gap_s = math.inf if self._current == 0 else GAP_S
         if self._current is None:
             self._first_s = now_s
@@ -62,11 +62,11 @@ class Starts:
         self._asked_s += [now_s] * (min(coming, 10_000) - len(self._asked_s))
 
     def _known(self, asked_s: float, now_s: float) -> bool:
-        """Whether the time since that ask says how long the start took.
+        """Whether the time since that request tells how long the start took.
 
-        What was coming at the first look may have been asked for long before: to a controller that
-        was started again, or a policy that was configured anew, a whole fleet comes within seconds.
-        So that counts only where it took no less than is assumed.
+        A replica that was coming at the first reading may have been requested long before: after a
+        restart of the controller, or a new policy, a whole fleet may come within seconds. So it
+        counts only if it took at least ``assumed_s``.
         """
         return asked_s != self._first_s or now_s - asked_s >= self._assumed_s
 
@@ -78,7 +78,7 @@ class Starts:
 
     @property
     def takes_s(self) -> float:
-        """Seconds from now until a replica asked for now runs."""
+        """Expected seconds until a replica requested now runs."""
         return min(median(self._took_s) if self._took_s else self._assumed_s, LONGEST_S)
 
     @property
@@ -87,7 +87,7 @@ class Starts:
         return bool(self._took_s)
 
     def next_s(self, now_s: float) -> float:
-        """Seconds until the next replica runs: one that is coming, or one asked for now."""
+        """Seconds until the next replica runs: one that is coming, or one requested now."""
         asked_s = self._asked_s[0] if self._asked_s else now_s
         if asked_s is None:
             return self.takes_s

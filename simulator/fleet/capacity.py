@@ -1,4 +1,4 @@
-"""What a replica of the fluid fleet really carries."""
+"""The capacity of a replica of the fluid fleet, by trials."""
 
 from controller.errors import ConfigError
 from simulator.fleet import fluid
@@ -9,16 +9,16 @@ from simulator.fleet.traffic import Rates, draw
 from simulator.workloads.traffic import Workload
 
 TRIAL_REPLICAS, TRIAL_S = 10, 1200.0
-LEAST_PER_S = 0.05  # that a replica has to carry
+LEAST_PER_S = 0.05  # least capacity of a replica
 
 
 def capacity_per_s(workload: Workload, ground: Ground) -> float:
-    """Requests/s of one replica among ``TRIAL_REPLICAS`` at which ``SHARE`` stays inside the SLA.
+    """Requests/s per replica, among ``TRIAL_REPLICAS``, at which ``SHARE`` stays inside the SLA.
 
-    Poisson arrivals; searched by halving, to a percent or two.
+    Poisson arrivals; found by bisection, to a percent or two.
 
     Raises:
-        ConfigError: it carries less than ``LEAST_PER_S``.
+        ConfigError: the capacity is below ``LEAST_PER_S``.
     """
     low, high = LEAST_PER_S, 2 * LEAST_PER_S
     if _attained(workload, ground, low) < SHARE:

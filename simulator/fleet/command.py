@@ -26,7 +26,7 @@ POLICIES = ("brimful", "ray:target_ongoing_requests=20")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the command's arguments."""
     parser.add_argument(
         "--day",
         nargs="+",
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     overflow = None if args.overflow is None else parse_overflow(args.overflow)
     sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
     ground = Ground(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)
-    for spec in args.policy:  # all of them before the first takes its time
+    for spec in args.policy:  # check all before the first runs
         parse_policy(spec, ground, bounds)
     for day in days:
         course = Course(day, ground, bounds, overflow)
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def quiet() -> None:
-    """Keep what Ray Serve says of every policy it loads, and every decision, off the screen."""
+    """Silence Ray Serve's log of every loaded policy and every decision."""
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray.*")
     from ray.serve._private.constants import SERVE_LOGGER_NAME
@@ -132,7 +132,7 @@ def _outcome(course: "Course", spec: str) -> "Outcome":
 
 
 def _group(course: "Course", outcome: "Outcome") -> dict[str, float]:
-    """The second group, where there is one."""
+    """Figures of the second group, if there is one."""
     if course.overflow is None:
         return {}
     return {

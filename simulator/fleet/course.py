@@ -1,4 +1,4 @@
-"""One day drawn once, what each policy makes of it, and that in figures."""
+"""One trajectory, drawn once, and each policy's result."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,12 +14,12 @@ from simulator.fleet.traffic import Requests, draw
 from simulator.workloads.catalog import load_workload
 
 BOUNDS = {"min_replicas": 1, "max_replicas": 40}
-FIRST_SHARE = 0.8  # of their capacity: what the replicas are asked for that stand at the beginning
+FIRST_SHARE = 0.8  # share of their capacity that the first replicas are asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One policy's day in figures; ``spec`` has the constants."""
+    """One policy's figures for a day; ``spec`` has the constants."""
 
     day: str
     policy: str
@@ -30,20 +30,20 @@ class Result:
 
     @property
     def keeps(self) -> bool:
-        """Whether enough requests were inside the SLA for the hours to count."""
+        """Whether enough requests met the SLA for the hours to count."""
         return self.attainment >= SHARE
 
     def to_json(self) -> dict[str, Any]:
-        """As `brimful fleet --json` prints it."""
+        """The object that `brimful fleet --json` prints."""
         return asdict(self)
 
 
 class Course:
-    """One day drawn once, for all policies alike.
+    """One trajectory, drawn once and equal for all policies.
 
     Args:
-        overflow: a second group of replicas, beside a first one that stands all day (so it is the
-            least that there are).
+        overflow: a second group of replicas above a first one that runs all day (which raises the
+            least number).
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Course:
         self.replicas = min(max(round(first), least, 1), most)
 
     def outcome(self, spec: str, progress: Progress = lambda seconds: None) -> Outcome:
-        """What a policy makes of it.
+        """The outcome under a policy.
 
         Raises:
-            ConfigError: there is no such policy, or a setting of it is wrong.
+            ConfigError: there is no such policy, or one of its settings is wrong.
         """
         policy = parse_policy(spec, self.ground, self.bounds)
         return simulate(
@@ -85,7 +85,7 @@ class Course:
         )
 
     def result(self, spec: str) -> Result:
-        """The same in figures."""
+        """The outcome under a policy, in figures."""
         return result(self.day, spec, self.outcome(spec))
 
 

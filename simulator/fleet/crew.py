@@ -1,4 +1,4 @@
-"""The replicas of a fluid fleet: those that start, serve, drain, and are taken away."""
+"""The replica pool of a fluid fleet: replicas start, serve, drain, and are taken away."""
 
 import math
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ BASE, SPOT = 0, 1
 
 
 class Overflow(Block):
-    """A second group of replicas, cheaper and not for keeps, that takes what is above the base.
+    """A second group of replicas, cheaper and interruptible, for the demand above the base.
 
     Args:
-        base: replicas of the first group; what is wanted above them is of the second. None:
-            ``quantile`` says it.
-        price: of one of the second, as a share of one of the first.
-        losses_per_h: how often one of the second is taken away on average, at any time alike.
-        notice_s: how long before it is told.
+        base: replicas of the first group; all above it belong to the second. None: ``quantile``
+            decides.
+        price: of a replica of the second group, as a share of one of the first.
+        losses_per_h: how often one of the second is taken away on average, at random times.
+        notice_s: time between notice and loss.
         quantile: share of a day's time for which the first group alone carries the demand.
     """
 
@@ -42,7 +42,7 @@ class Overflow(Block):
         return self
 
     def sized(self, demand: Sequence[float]) -> "Overflow":
-        """The same with its base, for a day that asks for so many replicas at equal distances."""
+        """These settings with a base, for the replicas that a day asks for at equal distances."""
         if self.quantile is None:
             return self
         base = math.ceil(float(np.quantile(demand, self.quantile)))
@@ -52,12 +52,12 @@ class Overflow(Block):
 class Crew:
     """All replicas of one fleet.
 
-    A replica that is told to go takes no request any more and serves those it has. Who has no
-    byte of an answer when it goes is sent to another, as HAProxy does it (decision 20); who is in
-    the middle of one is lost.
+    A replica that is told to go takes no more requests and serves those it has. When it goes,
+    requests without a byte of an answer are sent to another replica, as HAProxy does (decision 20);
+    requests in the middle of an answer are lost.
 
     Args:
-        fleet: with a slot for each that can be there at a time.
+        fleet: has a slot for each replica that may exist at a time.
         replicas: ready at the beginning.
         overflow: the second group; None: there is none.
     """
@@ -74,10 +74,10 @@ class Crew:
         self.fleet, self.names = fleet, dict[int, str]()
         self.lost = self.resent = self.taken = 0  # requests lost, sent again; replicas taken away
         self._engine, self._startup_s, self._overflow = engine, startup_s, overflow
-        self._since: dict[int, float] = {}  # by slot: when it was started
+        self._since: dict[int, float] = {}  # by slot: time of the decision to start it
         self._group: dict[int, int] = {}
-        self._ends: dict[int, tuple[float, bool]] = {}  # when it is told to go, or goes (True)
-        self._starting: list[tuple[float, int]] = []  # when, and of which group; the oldest first
+        self._ends: dict[int, tuple[float, bool]] = {}  # when it gets notice, or goes (True)
+        self._starting: list[tuple[float, int]] = []  # start and group; the oldest first
         self._spent_s = [0.0, 0.0]
         self._born = 0
         self._rng = np.random.default_rng(seed)
@@ -90,7 +90,7 @@ class Crew:
         return int((self.fleet.status == READY).sum())
 
     def work_until(self, until_s: float) -> None:
-        """Let the fleet work; replicas come and go meanwhile."""
+        """Let the fleet work, while replicas come and go."""
         while True:
             starts_s = self._starting[0][0] + self._startup_s if self._starting else math.inf
             ends_s = min((at_s for at_s, _ in self._ends.values()), default=math.inf)
@@ -108,9 +108,9 @@ class Crew:
             self._close(slot, until_s)
 
     def scale_to(self, target: int, now_s: float) -> None:
-        """As Ray Serve: starts are called off first; those with the least to do are drained.
+        """Like Ray Serve: cancel starts first, then drain replicas with the fewest requests.
 
-        Of the second group before the first.
+        The second group goes before the first.
         """
         missing = target - self.ready - len(self._starting)
         for _ in range(missing):
@@ -124,7 +124,7 @@ class Crew:
             self.fleet.status[self._least_busy()] = DRAINING
 
     def replica_s(self, now_s: float) -> tuple[float, float]:
-        """What the replicas of each group have taken, from the decision to start to the end."""
+        """Seconds of the replicas of each group, from the decision to start to the end."""
         spent = list(self._spent_s)
         for slot, since_s in self._since.items():
             spent[self._group[slot]] += now_s - since_s
@@ -166,7 +166,7 @@ class Crew:
         self.names[slot] = f"r{self._born}"
 
     def _end(self, slot: int, now_s: float) -> None:
-        """It is told to go, or goes."""
+        """A replica gets notice, or goes."""
         assert self._overflow is not None
         fleet = self.fleet
         _, goes = self._ends.pop(slot)
@@ -192,7 +192,7 @@ class Crew:
 
 
 def waiting(fleet: Fleet, slot: int) -> list[int]:
-    """Who has no byte of an answer in this replica, by arrival."""
+    """Requests without a byte of an answer in this replica, by arrival."""
     found = [] if fleet.prompt[slot] == NOBODY else [int(fleet.prompt[slot])]
     for lane in range(fleet.head.shape[1]):
         request = int(fleet.head[slot, lane])
@@ -203,7 +203,7 @@ def waiting(fleet: Fleet, slot: int) -> list[int]:
 
 
 def hold_first(fleet: Fleet, requests: list[int]) -> None:
-    """Put these before all others that are held before the fleet."""
+    """Put these first in the queue before the fleet."""
     for request in reversed(requests):
         fleet.behind[request] = fleet.hold[0]
         if fleet.hold[0] == NOBODY:

@@ -1,4 +1,4 @@
-"""The days that the bench runs: what each asks of a fleet whose peak is about twenty replicas."""
+"""The days of the bench, for a fleet whose peak is about twenty replicas."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from controller.errors import ConfigError
 from controller.validation import unknown_key
 from simulator.fleet.traffic import DAY_S, Rates, by_day, read_rates, shipped_rates
 
-PEAK_REPLICAS = 20.0  # of true capacity, at the highest step of a day
+PEAK_REPLICAS = 20.0  # by true capacity, at the highest step of a day
 MOST_REPLICAS = 200  # of a fleet
 CONVERSATION = "azure-2023-conversation"
 
@@ -52,8 +52,8 @@ def shipped_days() -> list[Day]:
 
 
 def _sudden(name: str, base: float, times: float, minutes: int, hours: float) -> Day:
-    """A quiet fleet; after an hour so many times as much for some minutes; quiet again."""
-    step_s = 5.0  # the rise takes no longer
+    """A quiet fleet; after an hour ``times`` as much load for some minutes; then quiet again."""
+    step_s = 5.0  # the rise is no faster
     steps, begin = int(hours * 3600 / step_s), int(3600 / step_s)
     last = begin + int(minutes * 60 / step_s)
     per = [base * times if begin <= k < last else base for k in range(steps)]
@@ -61,7 +61,7 @@ def _sudden(name: str, base: float, times: float, minutes: int, hours: float) ->
 
 
 def _step() -> Day:
-    """So long that what no policy can serve, as replicas take a start-up, is under 1% of all."""
+    """Long enough that requests lost during the first start-ups are under 1% of all."""
     return _sudden("step", PEAK_REPLICAS / 4, 4, minutes=240, hours=8)
 
 
@@ -70,10 +70,10 @@ def _flash() -> Day:
 
 
 def find_days(specs: Sequence[str], workload: str, peak: float) -> list[Day]:
-    """Days by name, or of a file (``FILE.json``, all in it).
+    """Days by name, or all days of a file (``FILE.json``).
 
     Raises:
-        ConfigError: nothing has that name, or the file is wrong at a line and field.
+        ConfigError: the name is unknown, or the file is wrong at a line and field.
     """
     shipped = {day.name: day for day in shipped_days()}
     found: list[Day] = []

@@ -1,10 +1,10 @@
-"""A fleet of replicas as fluids: between two events of a replica its batch makes even progress.
+"""A fleet of replicas as fluids: between two events of a replica its batch progresses evenly.
 
-A replica decodes one batch and computes prompts in what the SLA leaves of each step, as the
-production Governor with ``adaptive`` has it; a request's first token and its last are known each.
-What is left out: single steps and their noise, preemption, the Governor's learning. How far it is
-from the real scheduler is tested (``test_fleet_against``). Compiled: a day of a few million
-requests takes seconds.
+A replica decodes one batch and computes prompts in what the SLA leaves of each step, like the
+production Governor with ``adaptive``. Each request has its own first and last token. Not modelled:
+single steps and their noise, preemption, the Governor's learning. The distance to the real
+scheduler is tested (``test_fleet_against``). Compiled: a day of a few million requests takes
+seconds.
 """
 
 import math
@@ -25,8 +25,8 @@ from simulator.fleet.state import (
 from simulator.fleet.steps import prompt_rate
 
 CHOICES = 4  # replicas drawn for a decision, as HeadroomRouter does
-STALE_S = 0.5  # how old what the router sees of a replica may be: two reports a second
-ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this are the same (serve_app.routing.choice)
+STALE_S = 0.5  # greatest age of the router's view of a replica: two reports a second
+ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this count as equal (serve_app.routing.choice)
 
 
 @compiled
@@ -41,7 +41,7 @@ def _random(fleet: Fleet, below: int) -> int:
 
 @compiled
 def _is_better(wait_s: float, filled: float, best_s: float, best_filled: float) -> bool:
-    """Whether a replica is to be taken before the best one so far."""
+    """Whether a replica precedes the best one so far."""
     if math.isinf(best_s):
         return wait_s < best_s
     alike = abs(wait_s - best_s) <= max(ALIKE * best_s, ALIKE_S)
@@ -50,7 +50,7 @@ def _is_better(wait_s: float, filled: float, best_s: float, best_filled: float) 
 
 @compiled
 def _drawn(fleet: Fleet, engine: Engine, ready: np.ndarray, k: int, now_s: float) -> int:
-    """The next one of those that are drawn, as the router sees it."""
+    """The next drawn replica, as the router sees it."""
     other = k + _random(fleet, len(ready) - k)
     ready[k], ready[other] = ready[other], ready[k]
     slot = ready[k]
@@ -61,7 +61,7 @@ def _drawn(fleet: Fleet, engine: Engine, ready: np.ndarray, k: int, now_s: float
 
 @compiled
 def _choose(fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, now_s: float) -> int:
-    """The one of a few drawn replicas where a request waits least; NOBODY: all are full."""
+    """The drawn replica with the least wait; NOBODY: all are full."""
     best, best_s, best_filled = NOBODY, math.inf, math.inf
     for k in range(min(CHOICES, len(ready))):
         slot = _drawn(fleet, engine, ready, k, now_s)
@@ -89,9 +89,9 @@ def _route(fleet: Fleet, engine: Engine, ready: np.ndarray, request: int, now_s:
 
 
 def run_until(fleet: Fleet, engine: Engine, until_s: float) -> None:
-    """Let requests come, be routed and be served until then, on the replicas that are ready.
+    """Let requests arrive, be routed and served until then, on the ready replicas.
 
-    Requests that find none, or only full ones, are held before the fleet, in order.
+    Requests for which no replica is free wait before the fleet, in order.
     """
     _run_until(fleet, engine, np.flatnonzero(fleet.status == READY), until_s)
 

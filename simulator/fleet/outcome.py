@@ -1,4 +1,4 @@
-"""What a day came to, and the definition of every figure."""
+"""The outcome of a day, and the definition of every figure."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from controller.config import Sla
 from simulator.fleet.traffic import Requests
 from simulator.workloads.lengths import Floats
 
-SHARE = 0.99  # of requests inside the SLA: what a policy has to reach for its hours to count
+SHARE = 0.99  # of requests inside the SLA, for a policy's hours to count
 
 
 def inside_sla(
@@ -17,8 +17,8 @@ def inside_sla(
 ) -> NDArray[np.bool_]:
     """Whether each request met the SLA.
 
-    Its first token came within ``ttft_ms``, it was served to its end, and the mean time between its
-    tokens is within ``itl_ms``.
+    It is served to its end, its first token came within ``ttft_ms``, and its mean ITL is within
+    ``itl_ms``.
     """
     met = ~np.isnan(end_s)
     if sla.ttft_ms is not None:
@@ -34,10 +34,10 @@ class Outcome:
 
     Args:
         first_s, end_s: of each request; NaN: never.
-        targets, ready: replicas that were wanted, and that took requests, after each tick.
+        targets, ready: replicas wanted, and replicas that took requests, after each tick.
         replica_s: of all replicas, from the decision to start until they were empty.
-        overflow_s: of these, those of the second group.
-        lost: requests that a replica took with it in the middle of their answers.
+        overflow_s: part of ``replica_s`` in the second group.
+        lost: requests that were lost with their replica in the middle of an answer.
     """
 
     requests: Requests
@@ -67,7 +67,7 @@ class Outcome:
         return self.replica_s / 3600
 
     def cost_hours(self, price: float) -> float:
-        """Hours of replicas of the first group for the same money, at this price of the second."""
+        """Hours of the first group that cost the same, with this price of the second."""
         return (self.replica_s - (1 - price) * self.overflow_s) / 3600
 
     @property
@@ -76,7 +76,7 @@ class Outcome:
 
     @property
     def reversals(self) -> int:
-        """How often the wanted number turned: up after down, or down after up."""
+        """How often the wanted number changed direction."""
         moves = np.sign(np.diff(self.targets))
         moves = moves[moves != 0]
         return int((moves[1:] != moves[:-1]).sum())

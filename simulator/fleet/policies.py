@@ -1,4 +1,4 @@
-"""``NAME[:key=value,...]``: a policy, its constants, and Ray Serve's own settings around it."""
+"""``NAME[:key=value,...]``: a policy, its constants, and Ray Serve's settings."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from simulator.virtual.rivals import of_benches
 
 OURS = "brimful"
 RAY = "ray"
-# Settings of Ray Serve's autoscaling_config that any policy may be given.
+# Settings of Ray Serve's autoscaling_config that every policy may have.
 RAY_KEYS = (
     "min_replicas",
     "max_replicas",
@@ -30,25 +30,25 @@ RAY_KEYS = (
     "look_back_period_s",
     "target_ongoing_requests",
 )
-# The others stand in the benches.
+# All but Ray's are in the benches.
 RIVALS = (RAY, "dynamo-throughput", "dynamo-load", "dynamo-both")
 NAMES = (OURS, *RIVALS)
 _REGISTRY = "benchmarks.fleet.rivals.registry:RIVALS"
 
 
 class _Ray(Block):
-    """Ray Serve's default policy has no constants beside its ``autoscaling_config``."""
+    """Ray Serve's default policy, without constants other than its ``autoscaling_config``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A policy that is not ours.
+    """A policy that is not Brimful's.
 
     Args:
-        path: ``module:name``, as Ray Serve wants it.
-        constants: what it may be given.
-        reads: names of the metrics it goes by.
-        known: what it has to know of the engine beforehand: the truth, without an error.
+        path: ``module:name``, for Ray Serve.
+        constants: its settings.
+        reads: names of the metrics that it reads.
+        known: true values of the engine that it has to know beforehand.
     """
 
     path: str
@@ -62,9 +62,9 @@ class Policy:
     """One line of a comparison.
 
     Args:
-        spec: as it was given.
-        autoscaling: Ray Serve's ``autoscaling_config``, the policy in it.
-        reads: names of the metrics it goes by; None: all.
+        spec: as given.
+        autoscaling: Ray Serve's ``autoscaling_config``, with the policy.
+        reads: names of the metrics that it reads; None: all.
     """
 
     spec: str
@@ -78,7 +78,7 @@ class Policy:
 
 
 def parse_policy(spec: str, ground: Ground, bounds: Mapping[str, int]) -> Policy:
-    """A word of the command line.
+    """A policy from the command line.
 
     Raises:
         ConfigError: naming the policy, key or value that is wrong, and what is allowed.
@@ -124,7 +124,7 @@ def rival_of(name: str) -> Rival:
 def _ours(
     own: Mapping[str, Any], ray: Mapping[str, Any], ground: Ground, spec: str
 ) -> Mapping[str, Any]:
-    """As ``serve_app`` builds it of a ``scaling`` block."""
+    """The ``autoscaling_config`` that ``serve_app`` builds from a ``scaling`` block."""
     entry = {
         "model_loading_config": {"model_id": "fleet"},
         "engine_kwargs": {"max_num_seqs": ground.profile.max_num_seqs},

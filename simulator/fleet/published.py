@@ -1,9 +1,8 @@
-"""What a replica of the fluid fleet publishes: the one place that turns arrays into names.
+"""What a replica of the fluid fleet publishes: turns arrays into metrics by name.
 
-``brimful``'s own numbers come from ``replicas.server.autoscaling_stats`` on a
-``ReplicaReport`` that is filled from the fluid, so a name that is new there is published here as
-well, once the report has what it is made of. Beside them stand the numbers that vLLM exports
-itself, for policies that go by those.
+``brimful``'s numbers come from ``replicas.server.autoscaling_stats`` with an ``EngineReport`` that
+is filled from the fluid. So new names there are published here, too, if the report has their
+inputs. For policies that read them, vLLM's own metrics are added.
 """
 
 from collections.abc import Mapping
@@ -24,21 +23,21 @@ from replicas.server.autoscaling_stats import autoscaling_stats
 from simulator.fleet.ray_stages import ONGOING
 from simulator.fleet.state import NOBODY, READY, Engine, Fleet
 
-RATE_WINDOW_S = 10.0  # arrivals are averaged over this, as the Governor does
-LEARN_EVERY_S = 30.0  # how often lengths are summed up anew
-# Of what ended since the last sample, means over the fleet.
+RATE_WINDOW_S = 10.0  # as in the Governor
+LEARN_EVERY_S = 30.0  # how often lengths are summed
+# Means over the requests of the fleet that ended since the last sample.
 RECENT = ("prompt_tokens", "output_tokens", "ttft_s", "itl_s")
-# What all replicas publish alike, until lengths are summed up anew.
+# Equal for all replicas, until lengths are summed again.
 ALIKE = ("max_running", "capacity_per_s", "capacity_error_frac", "sla_out_of_reach")
-NO_MORE = (0,) * (BINS - 1)  # how many there are is read of them, not when they came
+NO_MORE = (0,) * (BINS - 1)  # only their number is read, not their times
 
 
 class Publisher:
     """Reads the fleet at each sample.
 
     Args:
-        model: the step-time model that the replicas have learnt.
-        reads: names that the policy reads, to build no others; None: all.
+        model: the step-time model that the replicas have learned.
+        reads: names that the policy reads; no others are built. None: all.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class Publisher:
         self._alike: dict[str, float] = {}
 
     def sample(self, names: dict[int, str], now_s: float) -> dict[str, dict[str, float]]:
-        """What each of these slots says now, by its name."""
+        """The metrics of each of these slots, by replica name."""
         self._learn(now_s)
         fleet, found = self._fleet, {}
         for slot, name in names.items():
@@ -97,7 +96,7 @@ class Publisher:
     def _own(
         self, slot: int, running: int, waiting: int, known: Mapping[str, float]
     ) -> dict[str, float]:
-        """What the replicas of this project publish."""
+        """The numbers that Brimful's replicas publish."""
         fleet = self._fleet
         decoding = int(fleet.decodes[slot])
         report = replace(
@@ -129,7 +128,7 @@ class Publisher:
         return (arrivals - then) / span_s if span_s > 0 else arrivals / RATE_WINDOW_S
 
     def _learn(self, now_s: float) -> None:
-        """The lengths of what ended lately, and by them what a replica carries."""
+        """Update the lengths of recently ended requests, and the capacity that follows."""
         fleet = self._fleet
         done = int(fleet.counts[0])
         if done > self._done:
@@ -155,7 +154,7 @@ class Publisher:
         self._alike = {name: stats[name] for name in ALIKE if name in stats}
 
     def _limits(self) -> EngineReport:
-        """A report with cap, capacity and reach as the controller decides them for `adaptive`."""
+        """A report with cap, capacity and reach as the controller decides them under `adaptive`."""
         engine, lengths, model = self._engine, self._lengths, self._model
         itl_s = self._sla.itl_s
         unreachable = itl_s is not None and out_of_reach(model, itl_s)
@@ -182,7 +181,7 @@ class Publisher:
         )
 
     def _prompts(self) -> LengthMoments:
-        """The last prompts, as many as the replicas remember together."""
+        """The last prompts, in the number that all replicas remember together."""
         fleet = self._fleet
         came, ready = int(fleet.counts[1]), max(int((fleet.status == READY).sum()), 1)
         last = fleet.input[max(came - ready * PROMPTS_KEPT, 0) : came]
@@ -190,7 +189,7 @@ class Publisher:
 
 
 def moments(inputs: np.ndarray, outputs: np.ndarray) -> LengthMoments:
-    """As the Governor sums up its last requests."""
+    """The sums that the Governor makes of its last requests."""
     return LengthMoments(
         len(inputs),
         int(inputs.sum()),
@@ -202,7 +201,7 @@ def moments(inputs: np.ndarray, outputs: np.ndarray) -> LengthMoments:
 
 
 def learnt(profile: StepProfile, engine: Engine, decodes: int, held: float) -> StepModel:
-    """The linear model that fits this accelerator's steps around such a batch."""
+    """The linear model that fits this accelerator's steps near such a batch."""
     base = profile.step_s(decodes, decodes * held, 0, 0)
     tokens = 128.0
     per_decode = (profile.step_s(decodes + 8, decodes * held, 0, 0) - base) / 8

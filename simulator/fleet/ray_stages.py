@@ -1,8 +1,8 @@
-"""Ray Serve's own autoscaling in virtual time: the installed class, on a clock of ours.
+"""Ray Serve's own autoscaling in virtual time: the installed class, on a virtual clock.
 
 ``DeploymentAutoscalingState`` aggregates what replicas publish, calls the policy with its
-``AutoscalingContext`` and applies factors, delays and bounds; nothing of it is done again here. It
-reads the time from the module ``time``, in whose place a clock is put while it is called.
+``AutoscalingContext`` and applies factors, delays and bounds; nothing of it is reimplemented. It
+reads the module ``time``, which is replaced by a clock during its calls.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ READ_IN = (autoscaling_state, autoscaling_policy)  # modules of Ray Serve that r
 
 
 class Clock:
-    """Stands in for the module ``time``: both of its clocks are the virtual one."""
+    """Replaces the module ``time``: both of its clocks are the virtual one."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -56,11 +56,11 @@ def on(clock: Clock) -> Iterator[None]:
 
 
 class RayAutoscaler:
-    """Decides the number of replicas of one deployment, as Ray Serve's controller would.
+    """Decides the replicas of one deployment, like Ray Serve's controller.
 
     Args:
         autoscaling: Ray Serve's ``autoscaling_config``, with the policy in it.
-        replicas: to begin with.
+        replicas: at the beginning.
     """
 
     def __init__(self, autoscaling: Mapping[str, Any], replicas: int, clock: Clock) -> None:
@@ -82,14 +82,14 @@ class RayAutoscaler:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the policy keeps between two decisions."""
+        """The policy's state between two decisions."""
         return dict(self._state._policy_state or {})
 
     def observe(self, samples: Mapping[str, Sample], queued: float) -> None:
-        """What each running replica publishes now; ``RUNNING_REQUESTS_KEY`` is Ray's own.
+        """Take what each running replica publishes; ``RUNNING_REQUESTS_KEY`` is Ray's own.
 
         Args:
-            queued: requests that no replica has taken yet.
+            queued: requests that no replica has taken.
         """
         now_s, since_s = self._clock.now_s, self._clock.now_s - self.config.look_back_period_s
         self._series = {name: self._series.get(name, {}) for name in samples}
@@ -117,7 +117,7 @@ class RayAutoscaler:
         )
 
     def decide(self) -> int:
-        """The new target; the one before it was ``target``."""
+        """The new target; ``target`` is the one before."""
         with on(self._clock):
             decided = int(self._state.get_decision_num_replicas(self.target))
             if decided > self.target:

@@ -6,7 +6,7 @@ from simulator.fleet.compiled import compiled
 from simulator.fleet.state import IN_TIME, LATE, NOBODY, Engine, Fleet
 from simulator.fleet.steps import dense_s, prompt_rate
 
-LATE_EVERY = 20  # one prompt token in so many goes to a late one (replicas.engine.queue_order)
+LATE_EVERY = 20  # one prompt token in 20 goes to a late request (replicas.engine.queue_order)
 
 
 @compiled
@@ -41,7 +41,7 @@ def _pop(fleet: Fleet, slot: int) -> int:
 
 @compiled
 def append(fleet: Fleet, slot: int, lane: int, request: int) -> None:
-    """Let a request wait there for its prompt."""
+    """Add a request to the waiting prompts of a replica."""
     fleet.behind[request] = NOBODY
     if fleet.tail[slot, lane] == NOBODY:
         fleet.head[slot, lane] = request
@@ -65,10 +65,10 @@ def _take(fleet: Fleet, slot: int, lane: int) -> int:
 
 @compiled
 def _lane(fleet: Fleet, slot: int, engine: Engine) -> int:
-    """Whose turn it is, of those that wait.
+    """The lane that is served next.
 
-    Requests too late for the SLA step aside for those in time, but for one prompt token in
-    ``LATE_EVERY`` (``replicas.engine.queue_order``).
+    Requests too late for the SLA are deprioritized, except for one prompt token in ``LATE_EVERY``
+    (``replicas.engine.queue_order``).
     """
     while fleet.head[slot, IN_TIME] != NOBODY:
         first = fleet.head[slot, IN_TIME]
@@ -86,7 +86,7 @@ def _lane(fleet: Fleet, slot: int, engine: Engine) -> int:
 
 @compiled
 def _start(fleet: Fleet, slot: int, engine: Engine) -> None:
-    """Let the next prompt be computed, if one waits and memory and slots hold it."""
+    """Start the next prompt, if one waits and memory and slots permit it."""
     decodes = fleet.decodes[slot]
     if fleet.waiting[slot] == 0 or decodes >= engine.max_num_seqs:
         return
@@ -118,7 +118,7 @@ def _first_token(fleet: Fleet, slot: int, engine: Engine, request: int, now_s: f
     if fleet.output[request] <= 1:
         _end(fleet, request, now_s)
         return
-    # What it holds at its end is its whole length: as many tokens less as steps are to come.
+    # At its end it holds its whole length; until then one token less for each step to come.
     fleet.held[slot] += fleet.input[request] + 0.5
     _push(fleet, slot, fleet.steps[slot] + 0.5 + fleet.output[request] - 1, request)
 
@@ -156,7 +156,7 @@ def advance(fleet: Fleet, slot: int, engine: Engine, until_s: float) -> None:
             _end(fleet, request, now_s)
         elif took_s == to_first_s:
             fleet.prompt[slot], fleet.prompt_left[slot] = NOBODY, 0.0
-            # Its prompt ends somewhere in a step, and its token comes with the step's end.
+            # Its prompt ends in the middle of a step, and its token comes with the step's end.
             _first_token(fleet, slot, engine, prompt, now_s + step_s / 2)
 
 

@@ -1,4 +1,4 @@
-"""A fleet through its day: the fluid replicas, Ray Serve's autoscaling, start-ups and drains."""
+"""A fleet through its day: fluid replicas, Ray Serve's autoscaling, start-ups and drains."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,18 +17,18 @@ from simulator.fleet.ray_stages import Clock, RayAutoscaler
 from simulator.fleet.state import Engine, engine_of, make_fleet
 from simulator.fleet.traffic import Requests
 
-AFTER_S = 300.0  # after the last arrival, to end what runs; what has not ended by then is missed
+AFTER_S = 300.0  # after the last arrival; requests that have not ended by then are missed
 Progress = Callable[[float], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What all policies of a comparison stand on.
+    """The scenario that all policies of a comparison share.
 
     Args:
         startup_s: from the decision until a replica takes requests.
         tick_s: between two samples, each followed by a decision; Ray Serve's controller decides
-            every 0.1 s, on samples that come every few seconds.
+            every 0.1 s, with samples every few seconds.
         max_ongoing: Ray Serve's ``max_ongoing_requests`` of one replica.
     """
 
@@ -40,7 +40,7 @@ class Ground:
     seed: int = 0
 
     def engine(self, requests: Requests) -> Engine:
-        """One replica's engine; it has learnt how much a running request is still to grow."""
+        """One replica's engine; it knows how much a running request will still grow."""
         return engine_of(
             self.profile,
             self.sla,
@@ -49,7 +49,7 @@ class Ground:
         )
 
     def model(self, requests: Requests, engine: Engine) -> StepModel:
-        """The step-time model that a Governor would have learnt by these requests."""
+        """The step-time model that a Governor would have learned from these requests."""
         return learnt(self.profile, engine, 32, float(requests.input.mean()))
 
 
@@ -64,13 +64,13 @@ def simulate(
     overflow: Overflow | None = None,
     progress: Progress = lambda seconds: None,
 ) -> Outcome:
-    """What became of these requests and of the fleet under this ``autoscaling_config``.
+    """The outcome of these requests, and of the fleet, under this ``autoscaling_config``.
 
     Args:
         replicas: ready at the beginning.
-        reads: names of metrics that the policy reads; None: it is given all.
-        overflow: a second group of replicas; None: all are of one.
-        progress: told the virtual seconds that have passed, now and then.
+        reads: names of metrics that the policy reads; None: all.
+        overflow: a second group of replicas; None: there is one group.
+        progress: called with the virtual seconds that have passed.
     """
     clock = Clock()
     scaler = RayAutoscaler(autoscaling, replicas, clock)

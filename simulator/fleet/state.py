@@ -1,6 +1,6 @@
-"""What the fluid fleet holds: plain arrays, so that compiled code can work on them.
+"""State of the fluid fleet: plain arrays, for compiled code.
 
-A replica has a slot (the first index); a request a row. ``simulator.fleet.fluid`` advances them.
+The first index is a replica's slot, or a request's row. ``simulator.fleet.fluid`` advances them.
 """
 
 from typing import NamedTuple
@@ -21,14 +21,14 @@ IN_TIME, LATE = 0, 1
 
 
 class Engine(NamedTuple):
-    """What one engine can do, and the agreement that its Governor keeps.
+    """One engine's abilities, and the SLA that its Governor keeps.
 
-    A step takes ``dense(decode_weight x B + P) + per_kv_s K + per_context_s X`` seconds, ``dense``
-    straight between its knots.
+    A step takes ``dense(decode_weight x B + P) + per_kv_s K + per_context_s X`` seconds; ``dense``
+    is linear between its knots.
 
     Args:
-        itl_s, ttft_s: the SLA; infinite if there is none.
-        mean_growth: tokens that a running request is still to hold on average, for memory.
+        itl_s, ttft_s: the SLA; infinite without one.
+        mean_growth: mean tokens by which a running request will still grow, for memory.
     """
 
     knots: Floats
@@ -52,7 +52,7 @@ def engine_of(
     mean_growth: float,
     max_ongoing: int,
 ) -> Engine:
-    """This accelerator under this agreement.
+    """This accelerator under this SLA.
 
     Raises:
         TypeError: a step-time law that is neither a line nor a table.
@@ -70,7 +70,7 @@ def engine_of(
     elif isinstance(cost, TableCost):
         knots, knot_s = np.array(cost.tokens, dtype=float), np.array(cost.dense_s)
         slope = (knot_s[-1] - knot_s[-2]) / (knots[-1] - knots[-2])
-        # Tables fall here and there by what was measured; the inverse needs them to rise.
+        # Measured tables fall in some places; the inverse needs them to rise.
         knot_s = np.maximum.accumulate(knot_s) + np.arange(len(knot_s)) * 1e-9
         knots, knot_s = np.append(knots, 1e6), np.append(knot_s, knot_s[-1] + slope * 1e6)
         weight, per_kv_s, per_context_s = 1.0, cost.per_kv_s, cost.per_context_s
@@ -94,22 +94,22 @@ def engine_of(
 
 
 class Fleet(NamedTuple):
-    """All replicas of a fleet, by slot, and what became of its requests, by row.
+    """All replicas of a fleet, by slot, and the state of its requests, by row.
 
     Args:
         status: ABSENT, READY or DRAINING.
-        now_s: how far the slot has been advanced.
+        now_s: the slot's clock.
         decodes, held: the running batch, and its KV tokens.
         steps: decode steps that a request running since the start would have seen.
         finish_step, who: a heap of the running requests by the step that ends them.
         head, tail, behind: waiting requests, in time and late, as linked lists.
-        waiting, backlog: how many wait, and their prompt tokens (in time, late).
-        prompt, prompt_left: the request whose prompt is computed, and what is left of it.
+        waiting, backlog: number of waiting requests, and their prompt tokens (in time, late).
+        prompt, prompt_left: the request whose prompt is computed, and its tokens left.
         arrivals: requests sent there since the slot was taken.
-        since_late: prompt tokens begun since the last late request's turn, its own included.
-        firsts, lates: likewise first tokens, and those that came too late for the SLA.
-        hold: first and last of those that no replica could take, and how many.
-        done, counts: rows in order of their end; how many ended, how many arrived.
+        since_late: prompt tokens started since the last late request's turn, its own included.
+        firsts, lates: first tokens since the slot was taken, and those too late for the SLA.
+        hold: first and last request before the fleet, and their number.
+        done, counts: rows in order of their end; numbers of ended and of arrived requests.
     """
 
     status: Ints
@@ -142,7 +142,7 @@ class Fleet(NamedTuple):
 
 
 def make_fleet(requests: Requests, slots: int, engine: Engine, seed: int) -> Fleet:
-    """An empty fleet that these requests are going to come to."""
+    """An empty fleet to which these requests will come."""
     n, most = len(requests.arrival_s), engine.max_num_seqs + 1
     return Fleet(
         status=np.zeros(slots, dtype=np.int64),
@@ -176,7 +176,7 @@ def make_fleet(requests: Requests, slots: int, engine: Engine, seed: int) -> Fle
 
 
 def occupy(fleet: Fleet, slot: int, now_s: float) -> None:
-    """A new, empty replica stands ready in this slot."""
+    """Put a new, empty replica into this slot, ready."""
     for counts in (fleet.decodes, fleet.waiting, fleet.arrivals, fleet.firsts, fleet.lates):
         counts[slot] = 0
     for amounts in (fleet.held, fleet.steps, fleet.prompt_left, fleet.since_late):

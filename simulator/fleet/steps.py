@@ -1,4 +1,4 @@
-"""What a step of a fluid replica takes, and how much of a prompt goes into it. Compiled."""
+"""Step times of a fluid replica, and the part of a prompt in a step. Compiled."""
 
 import math
 
@@ -7,12 +7,12 @@ import numpy as np
 from simulator.fleet.compiled import compiled
 from simulator.fleet.state import Engine
 
-LATE_FRAC = 0.01  # as the controller has it where the SLA leaves prompts no room
+LATE_FRAC = 0.01  # as in the controller, if the SLA leaves prompts no time
 
 
 @compiled
 def _right(values: np.ndarray, at: float) -> int:
-    """The knot that ends the stretch ``at`` is on, the last one beyond all."""
+    """The index of the knot at the right end of the segment with ``at``; at most the last."""
     if len(values) == 2:  # a line
         return 1
     return min(max(int(np.searchsorted(values, at)), 1), len(values) - 1)
@@ -20,7 +20,7 @@ def _right(values: np.ndarray, at: float) -> int:
 
 @compiled
 def dense_s(engine: Engine, tokens: float) -> float:
-    """Seconds of everything but attention at so many tokens."""
+    """Seconds of a step of this many tokens, except attention."""
     knots, knot_s = engine.knots, engine.knot_s
     right = _right(knots, tokens)
     t0, t1, s0, s1 = knots[right - 1], knots[right], knot_s[right - 1], knot_s[right]
@@ -29,7 +29,7 @@ def dense_s(engine: Engine, tokens: float) -> float:
 
 @compiled
 def _tokens_in(engine: Engine, seconds: float) -> float:
-    """How many tokens take so long: the inverse of ``dense_s``."""
+    """Tokens for a duration: the inverse of ``dense_s``."""
     knots, knot_s = engine.knots, engine.knot_s
     if seconds <= knot_s[0]:
         return 0.0
@@ -42,8 +42,8 @@ def _tokens_in(engine: Engine, seconds: float) -> float:
 def prompt_rate(engine: Engine, decodes: int, held: float, prompt: float) -> tuple[float, float]:
     """Prompt tokens per second with a batch, and the seconds of one step with them.
 
-    A step takes what the decodes leave of the SLA; if nothing is left, a share of
-    ``LATE_FRAC`` of the steps takes all that a step may.
+    A step has the time that decodes leave of the SLA; if none is left, a share ``LATE_FRAC`` of
+    steps takes as many tokens as possible.
     """
     others = engine.decode_weight * decodes
     base_s = dense_s(engine, others) + engine.per_kv_s * held

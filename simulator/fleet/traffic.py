@@ -1,4 +1,4 @@
-"""Rates over a day, from a file, and the requests that come by them, as arrays."""
+"""Rates over a day, from a file, and arrays of requests with these rates."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ from simulator.workloads.lengths import Floats
 from simulator.workloads.traffic import Workload
 
 DAY_S = 86400.0
-POOL = 50_000  # requests whose lengths are drawn; a day takes its own from them at random
-# Beyond it, a step's gaps are the work of one client's single pause: the fleet never saw such.
+POOL = 50_000  # requests whose lengths are drawn; a day samples from them
+# A larger CV of a step is due to one client's pause, which the fleet never saw.
 MOST_GAP_CV = 13.0
 
 
@@ -32,11 +32,11 @@ class Requests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Requests per second over time, straight lines between the middles of equal steps.
+    """Requests per second over time, linear between the middles of equal steps.
 
     Args:
         rate_per_s: of each step, from 0.
-        gap_cv: of the gaps between arrivals, a value a step.
+        gap_cv: coefficient of variation of the gaps between arrivals, for each step.
     """
 
     step_s: float
@@ -48,7 +48,7 @@ class Rates:
         return self.step_s * len(self.rate_per_s)
 
     def times(self, factor: float) -> "Rates":
-        """The same shape with this many times as much traffic."""
+        """These rates times ``factor``."""
         return replace(self, rate_per_s=tuple(r * factor for r in self.rate_per_s))
 
     def at(self, time_s: Floats) -> Floats:
@@ -57,7 +57,7 @@ class Rates:
         return np.interp(time_s, middles, self.rate_per_s)
 
     def arrivals_s(self, rng: np.random.Generator) -> Floats:
-        """Arrival times: Gamma gaps in what the rate has summed up to, a CV of each step's."""
+        """Arrival times: Gamma gaps in the integrated rate, with each step's CV."""
         fine_s = np.linspace(0.0, self.seconds, 10 * len(self.rate_per_s) + 1)
         rate = self.at(fine_s)
         summed = np.concatenate([[0.0], np.cumsum((rate[1:] + rate[:-1]) / 2 * np.diff(fine_s))])
@@ -69,7 +69,7 @@ class Rates:
                 # Gamma gaps with mean 1.
                 gaps = rng.gamma(1 / cv**2, cv**2, int(until - at) + 100)
                 found = at + np.cumsum(gaps)
-                # The first beyond the step is an arrival too; the next step goes on from it.
+                # The first one beyond the step is an arrival, too; the next step continues from it.
                 found = found[: int(np.searchsorted(found, until)) + 1]
                 parts.append(found)
                 at = float(found[-1])
@@ -78,10 +78,10 @@ class Rates:
 
 
 def draw(rates: Rates, workload: Workload, seed: int) -> Requests:
-    """The requests of these rates with the workload's lengths, without a sum that is forced.
+    """Requests with these rates and the workload's lengths; their number is random.
 
     Raises:
-        ConfigError: not one request comes.
+        ConfigError: no request arrives.
     """
     lengths, arrivals, order = (
         np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)
@@ -97,7 +97,7 @@ def draw(rates: Rates, workload: Workload, seed: int) -> Requests:
 
 
 class RatesEntry(Block):
-    """A service's rates: a value per step of equal length, without gaps.
+    """A service's rates: one value for each step of equal length, without gaps.
 
     Args:
         gap_cv: of the gaps between arrivals; 0 or none: Poisson.
@@ -124,7 +124,7 @@ class RatesEntry(Block):
         return self
 
     def rates(self) -> Rates:
-        """As they are simulated."""
+        """The rates for the simulation."""
         gap_cv = self.gap_cv or (1.0,) * len(self.rate_per_s)
         return Rates(self.step_s, self.rate_per_s, gap_cv)
 
@@ -146,7 +146,7 @@ def read_rates(path: Path) -> dict[str, Rates]:
 
 
 def by_day(rates: Rates) -> list[Rates]:
-    """The same rates cut into days; what is left of a last one stays."""
+    """The rates cut into days; a last part of a day is kept."""
     steps = max(1, math.floor(DAY_S / rates.step_s))
     return [
         Rates(rates.step_s, rates.rate_per_s[k : k + steps], rates.gap_cv[k : k + steps])
@@ -155,5 +155,5 @@ def by_day(rates: Rates) -> list[Rates]:
 
 
 def shipped_rates() -> Path:
-    """Where the fourteen days stand."""
+    """The file with the fourteen days."""
     return shipped("traffic") / "days.json"

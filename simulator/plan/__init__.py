@@ -1,1 +1,1 @@
-"""What a model takes and carries on a card, before anything is started: ``brimful plan``."""
+"""Sizing of a model on a card before anything is started: ``brimful plan``."""

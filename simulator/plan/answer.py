@@ -18,12 +18,12 @@ from simulator.plan.carried import (
 from simulator.plan.setting import Setting
 from simulator.replay.fluid import fluid_limit_per_s
 
-WORTH = 1.1  # a gain below it is within what the arithmetic leaves out
+WORTH = 1.1  # smaller gains are within the error of the arithmetic
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a demand takes.
+    """The resources for a demand.
 
     Args:
         replicas: at the highest rate.
@@ -38,14 +38,14 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What comes out for a ``Setting``.
+    """The result for a ``Setting``.
 
     Args:
-        by_memory: requests of average length that KV memory holds.
-        decodes_in_sla, batch_in_sla: decodes of a step of D: alone, and with their prompts.
-        fluid_per_s: the fluid limit; capacity is ``REACHED`` of it.
+        by_memory: requests of mean length that KV memory holds.
+        decodes_in_sla, batch_in_sla: decodes in a step of D: alone, and with their prompts.
+        fluid_per_s: the fluid limit; capacity is ``REACHED`` times it.
         offline_per_s: requests/s without an SLA.
-        cost: dollars of a million output tokens, at capacity; None without a price.
+        cost: dollars per million output tokens at capacity; None without a price.
     """
 
     setting: Setting
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def cap(self) -> int:
-        """The batch that the engine is to be started for."""
+        """The batch size to start the engine with."""
         return max(min(self.by_memory, self.setting.profile.max_num_seqs), 1)
 
     def divide(self) -> bool:
@@ -75,7 +75,7 @@ class Plan:
         return self.drafted.gain > WORTH
 
     def to_json(self) -> dict[str, Any]:
-        """All figures, SI units in the names."""
+        """All figures, with SI units in the names."""
         own, budget, layout = self.setting, self.setting.budget, self.setting.layout
         return {
             "model": own.model,
@@ -114,7 +114,7 @@ class Plan:
 
 
 def plan_for(own: Setting) -> Plan:
-    """Compute it."""
+    """Compute the plan."""
     profile, lengths = own.profile, own.lengths
     fluid = fluid_limit_per_s(profile, lengths, own.itl_s, profile.max_num_seqs)
     capacity = fluid * REACHED
@@ -149,5 +149,5 @@ def _demand(own: Setting, capacity_per_s: float) -> Demand | None:
 
 
 def kv_read_bytes(own: Setting) -> float:
-    """What a step reads of one average request's KV memory, on one card."""
+    """Bytes that a step reads of one mean request's KV memory, on one card."""
     return read_bytes(own.shape, own.lengths.mean_held, own.tp, own.layout.kv_bytes)

@@ -1,4 +1,4 @@
-"""What ``brimful plan`` takes."""
+"""The arguments of ``brimful plan``."""
 
 import argparse
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""What one replica carries inside the SLA: together, divided, with drafts. Fluid arithmetic.
+"""Capacity of one replica inside the SLA: aggregated, disaggregated, with drafts. Fluid arithmetic.
 
-All of it is ``fluid_limit_per_s`` with another engine in it.
+All are ``fluid_limit_per_s`` with different engines.
 """
 
 from dataclasses import dataclass, replace
@@ -9,20 +9,20 @@ from replicas.profiles.profile import StepCost, StepProfile
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.workloads.requests import LengthStats
 
-# Of the fluid limit, what the policy `adaptive` reaches with vLLM's own scheduler: 0.97 over all
-# contests of docs/results/g3.md.
+# Share of the fluid limit that `adaptive` reaches with vLLM's own scheduler: 0.97 over all contests
+# of docs/results/g3.md.
 REACHED = 0.97
 
 
 @dataclass(frozen=True, slots=True)
 class DraftedCost:
-    """Steps that verify ``drafts`` tokens after each one, of which ``tokens`` come out.
+    """Steps that verify ``drafts`` tokens after each one and generate ``tokens`` of them.
 
-    It is asked for tokens that come out, as all costs are: a token here is 1 / ``tokens`` of a
-    sequence in the batch, with all its drafts and its KV memory read once.
+    Like all costs it is called with generated tokens: each is 1 / ``tokens`` of a sequence in the
+    batch, with all its drafts and one read of its KV memory.
 
     Args:
-        draft_s: of drafting, a step.
+        draft_s: time for drafting in a step.
     """
 
     cost: StepCost
@@ -39,11 +39,11 @@ class DraftedCost:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """Prefill and decode on engines of their own.
+    """Prefill and decode on separate engines.
 
     Args:
         prefill_per_s, decode_per_s: requests/s of one engine of each kind.
-        aggregated_per_s: of one engine that does both.
+        aggregated_per_s: requests/s of one engine that does both.
     """
 
     prefill_per_s: float
@@ -52,14 +52,14 @@ class Divided:
 
     @property
     def per_engine_s(self) -> float:
-        """Requests/s of each engine, with as many of each kind as balance."""
+        """Requests/s per engine, with both kinds balanced."""
         if not self.prefill_per_s or not self.decode_per_s:
             return 0.0
         return 1 / (1 / self.prefill_per_s + 1 / self.decode_per_s)
 
     @property
     def gain(self) -> float:
-        """Over engines that do both; 0 where these carry nothing."""
+        """Gain over engines that do both; 0 if these carry nothing."""
         return self.per_engine_s / self.aggregated_per_s if self.aggregated_per_s else 0.0
 
     @property
@@ -70,11 +70,11 @@ class Divided:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """Speculation with so many drafts a step.
+    """Speculation with ``drafts`` drafts a step.
 
     Args:
-        tokens: that come out of a step for each sequence.
-        gain: capacity over that without.
+        tokens: generated in a step by each sequence.
+        gain: capacity over that without drafts.
     """
 
     drafts: int
@@ -127,10 +127,10 @@ def drafted(
 
 
 def largest_batch(profile: StepProfile, lengths: LengthStats, itl_s: float, prompts: bool) -> float:
-    """Decodes of a step of D at most, whatever memory holds.
+    """Decodes in a step of at most D, regardless of memory.
 
     Args:
-        prompts: with the prefill of those that come in their place.
+        prompts: whether the step has the prefill of the requests that replace ended ones.
     """
     prefill = lengths.mean_input / max(lengths.mean_output - 1, 1) if prompts else 0.0
     held, context = lengths.mean_held, lengths.mean_context

@@ -1,4 +1,4 @@
-"""``brimful plan``: what a model takes and carries on a card, before anything is started."""
+"""``brimful plan``: sizing of a model on a card before anything is started."""
 
 import argparse
 import json

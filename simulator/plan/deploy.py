@@ -8,12 +8,12 @@ from serve_app.launch.config_file import autoscaled, document
 from serve_app.planning.model_config import repository
 from simulator.plan.answer import Plan
 
-MOST_REPLICAS = 10  # without a demand: what autoscaling may go up to
-ONGOING = 4  # times the batch: requests of a replica that run or wait
+MOST_REPLICAS = 10  # bound of autoscaling without a demand
+ONGOING = 4  # multiple of the batch: requests of a replica that run or wait
 
 
 def serve_config(plan: Plan) -> dict[str, Any]:
-    """As ``configs/h100.yaml`` is written."""
+    """A config like ``configs/h100.yaml``."""
     own = plan.setting
     path = Path(own.model)
     folder = path if path.is_dir() else path.parent
@@ -56,7 +56,7 @@ def serve_config(plan: Plan) -> dict[str, Any]:
 
 
 def write(plan: Plan, path: Path) -> None:
-    """Write it.
+    """Write the config.
 
     Raises:
         ConfigError: the file cannot be written.

@@ -13,7 +13,7 @@ from simulator.plan.setting import Setting
 
 
 def explain(plan: Plan) -> Iterator[str]:
-    """One line a step, in the order in which a memory budget is made."""
+    """One line for each step, in the order of a memory budget."""
     own = plan.setting
     yield from _memory(own)
     yield from _kv(own)

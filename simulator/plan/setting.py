@@ -1,4 +1,4 @@
-"""What a plan is made for: the arguments, resolved and checked."""
+"""The input of a plan: the arguments, resolved and checked."""
 
 import argparse
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ from simulator.workloads.traffic import draw_traffic
 
 GPU = "H100"
 DRAWN = 4000  # requests whose lengths give the means
-CONCURRENT_BATCHES = 2  # of vLLM's asynchronous scheduling: windows keep their tokens as long
+CONCURRENT_BATCHES = 2  # of vLLM's asynchronous scheduling, for tokens of windows
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A model on a replica's cards, its steps, and what is asked of it.
+    """A model on a replica's cards, its steps, and the demand.
 
     Args:
         gpu: the card's name.
-        held: KV tokens of a running request on average.
+        held: mean KV tokens of a running request.
         slots: requests of that size that KV memory holds.
-        measured: the steps are of ``--profile``, not of a roofline.
-        own_kv: the KV memory is the profile's.
+        measured: steps are those of ``--profile``, not of a roofline.
+        own_kv: whether KV memory is the profile's.
         day: shares of ``rate_per_s`` and their length in seconds.
     """
 

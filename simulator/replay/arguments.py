@@ -1,4 +1,4 @@
-"""The arguments of ``brimful replay``, and what they ask for together."""
+"""The arguments of ``brimful replay``, and checks of their combination."""
 
 import argparse
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ Arguments = argparse.Namespace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the command's arguments."""
     traffic = parser.add_argument_group("traffic")
     traffic.add_argument(
         "--workload",
@@ -188,9 +188,9 @@ class Order:
     """The arguments, checked and looked up.
 
     Args:
-        phases: empty where ``workload`` and ``rate`` say it all.
+        phases: empty if ``workload`` and ``rate`` are used.
         rate: None: the workload's own.
-        engines: of a fleet; None: one alone.
+        engines: of a fleet; None: a single engine.
     """
 
     workload: Workload
@@ -205,7 +205,7 @@ class Order:
 
 
 def read_order(args: Arguments) -> Order:
-    """What the arguments ask for; nothing of vLLM is loaded yet.
+    """The checked arguments; vLLM is not loaded yet.
 
     Raises:
         ConfigError: naming what is wrong, or the arguments that contradict each other.
@@ -254,7 +254,7 @@ def _disturbances(args: Arguments) -> Disturbances:
 
 
 def _check_talks(args: Arguments, plans: Sequence[Plan]) -> None:
-    """It refuses what needs to know when requests come, or how many: conversations do not say."""
+    """Refuse what needs arrival times or the number of requests: conversations have neither."""
     found = []
     if args.find_capacity:
         found.append("find-capacity: is not allowed with agents: a turn comes after an answer")
@@ -268,7 +268,7 @@ def _check_talks(args: Arguments, plans: Sequence[Plan]) -> None:
 
 
 def _ranges(begins: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
-    """The last one is carried on by vLLM."""
+    """Ranges for vLLM, which extends the last one."""
     ends = [begin - 1 for begin, _ in begins[1:]] + [begins[-1][0]] if begins else []
     return tuple((begin, end, k) for (begin, k), end in zip(begins, ends, strict=True))
 

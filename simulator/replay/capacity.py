@@ -1,8 +1,8 @@
 """``--find-capacity``: the highest rate at which a policy holds the SLA in a steady state.
 
-Capacity as in Sarathi-Serve (OSDI 2024, section 5): the percentile of the time between tokens is
-within the SLA, and the median scheduling delay within 2 s. One draw of requests serves all
-policies and rates, as many of it as a run takes; only the clock of their arrivals is scaled.
+Capacity as in Sarathi-Serve (OSDI 2024, section 5): the percentile of the ITL is within the SLA,
+and the median scheduling delay within 2 s. All policies and rates use the first requests of one
+draw; only their arrival times are scaled.
 """
 
 import math
@@ -16,16 +16,16 @@ from simulator.workloads.max_tokens import SPREAD, MaxTokens
 from simulator.workloads.requests import LengthStats, Request, length_stats
 from simulator.workloads.traffic import Traffic, Workload, draw_traffic
 
-PRECISION = 0.02  # of the rate found: what the noise of a run of this length leaves
-LEAST_RUN_S = 240.0  # at 2% too high a rate, delay has grown past 2 s in its second half
-RESIDENCES = 12  # ... and at least this many times as long as a request stays
+PRECISION = 0.02  # relative error of the rate: the noise of such a run
+LEAST_RUN_S = 240.0  # at a rate 2% too high, delay grows past 2 s in the second half
+RESIDENCES = 12  # least length of a run, in times that a request stays
 LEAST_REQUESTS = 400
-LOWEST, TOP = 1 / 64, 1.2  # times the fluid limit: where the search begins and ends
+LOWEST, TOP = 1 / 64, 1.2  # bounds of the search, times the fluid limit
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A rate that did not hold, and what it broke, in words."""
+    """A rate that did not hold, and what was broken, in words."""
 
     rate_per_s: float
     what: str
@@ -33,11 +33,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a search found.
+    """The result of a search.
 
     Args:
         per_s: the highest rate that held; 0 if none did.
-        fluid_limit_per_s: of the same requests and the same profile.
+        fluid_limit_per_s: for these requests and this profile.
         failure: at the lowest rate that did not hold; None if all did.
     """
 
@@ -47,19 +47,19 @@ class Capacity:
 
     @property
     def too_good(self) -> bool:
-        """Above the fluid limit: the run was too short for its queue to settle."""
+        """Whether it is above the fluid limit: the run was too short for its queue to settle."""
         return self.per_s > self.fluid_limit_per_s * (1 + PRECISION)
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What every search of a comparison runs over.
+    """What all searches of a comparison share.
 
     Args:
         traffic: the requests.
-        run_s: how long a run is at least, by its arrivals.
-        least: how many requests it has at least.
-        fluid_limit_per_s: of these requests on this profile.
+        run_s: least length of a run, by its arrivals.
+        least: least number of its requests.
+        fluid_limit_per_s: for these requests on this profile.
         top: the highest rate of a search, times the fluid limit.
     """
 
@@ -70,7 +70,7 @@ class Course:
     top: float = TOP
 
     def requests_at(self, rate_per_s: float) -> tuple[Request, ...]:
-        """The requests of a run at this rate: always the first ones."""
+        """The first requests of the traffic, for a run at this rate."""
         n = max(math.ceil(rate_per_s * self.run_s), self.least)
         return Traffic(self.traffic.requests[:n]).at(rate_per_s)
 
@@ -90,9 +90,9 @@ def make_course(
     """One draw of requests, enough for a steady run at any rate that may hold.
 
     Args:
-        top: where searches end, times the fluid limit.
-        least: requests of a run, at least; None: ``LEAST_REQUESTS``.
-        max_tokens: what clients allow.
+        top: end of searches, times the fluid limit.
+        least: least number of requests of a run; None: ``LEAST_REQUESTS``.
+        max_tokens: rule for ``max_tokens``.
     """
     least = LEAST_REQUESTS if least is None else least
     stats = length_stats(draw_traffic(workload, least, gap_cv, seed).requests)
@@ -108,7 +108,7 @@ def make_course(
 
 
 def _longest_step_s(ground: Ground, stats: LengthStats, target: Target) -> float:
-    """D, or without one the decode step of a full KV memory."""
+    """D; without one, the decode step with full KV memory."""
     if target.sla.itl_s is not None:
         return target.sla.itl_s
     kv = ground.profile.kv_tokens
@@ -122,11 +122,10 @@ def find_capacity(
     target: Target,
     progress: Progress = lambda finished: None,
 ) -> Capacity:
-    """Halve the (logarithmic) interval of rates until it is ``PRECISION`` wide.
+    """Bisect the (logarithmic) interval of rates until it is ``PRECISION`` wide.
 
-    If the first rate inside it does not hold either, the lowest is tried next: what breaks the
-    target at any rate is given up there. A rate that holds above one that does not is possible, and
-    not looked for.
+    If the first rate inside it does not hold either, the lowest is tried next, to stop early if the
+    target is broken at any rate. A rate that holds above one that does not is not searched.
     """
     limit = course.fluid_limit_per_s
     if not limit:
@@ -140,7 +139,7 @@ def find_capacity(
     failure = broken(high)
     if failure is None:
         return Capacity(high, limit)
-    held = False  # the lowest, or any other
+    held = False  # the lowest rate, or any other
     while high > low * (1 + PRECISION):
         middle = math.sqrt(low * high)
         found = broken(middle)
@@ -169,7 +168,7 @@ def try_rate(
     rate_per_s: float,
     progress: Progress = lambda finished: None,
 ) -> str | None:
-    """What of the target a policy breaks at this rate; None: it holds."""
+    """What of the target a policy breaks at this rate; None: nothing."""
     requests = course.requests_at(rate_per_s)
     watch = Watch(requests, target)
     trace = replay(requests, plan, ground, drain=False, give_up=watch, progress=progress)

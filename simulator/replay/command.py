@@ -1,4 +1,4 @@
-"""``brimful replay``: a workload through the real vLLM scheduler in virtual time, by policies."""
+"""``brimful replay``: a workload through the real vLLM scheduler in virtual time, per policy."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def _say(text: str) -> None:
 
 
 def load_vllm() -> None:
-    """Import vLLM's scheduler for a CPU; says so, as it takes long."""
+    """Import vLLM's scheduler for a CPU; prints a line, as it takes long."""
     _say("loading vLLM's scheduler, about 15 s ...")
     os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -91,7 +91,7 @@ def _requests(args: Arguments, order: Order) -> tuple[Request, ...]:
 def progress(
     what: str, total: int | None, doing: str = "replaying", unit: str = " requests"
 ) -> Iterator["Progress"]:
-    """A bar on stderr that counts what is done; a line where that is no terminal."""
+    """A progress bar on stderr; a line if stderr is no terminal."""
     if not sys.stderr.isatty():
         _say(f"{doing} {what} ...")
     with tqdm(total=total, desc=what, unit=unit, leave=False, disable=None) as bar:
@@ -159,7 +159,7 @@ def _search_one(
     target: "Target",
     bursts: bool,
 ) -> tuple[Summary, Trace]:
-    """The capacity, and a whole replay at it (at the lowest rate tried where nothing held)."""
+    """The capacity, and a whole replay at it (at the lowest tried rate if none held)."""
     from simulator.replay.capacity import find_capacity
     from simulator.replay.engine import replay
 

@@ -30,13 +30,13 @@ from simulator.workloads.requests import Request, every, follow_up
 
 __all__ = ["GiveUp", "Ground", "Progress", "ReplayError", "replay"]
 
-# By priority, a request may take the KV blocks of all that were scheduled and then not fit itself:
-# vLLM's step is empty, its next one is not.
+# With priorities, a request may take the KV blocks of all scheduled ones and then not fit: vLLM's
+# step is empty, its next one is not.
 MOST_EMPTY_STEPS = 10
 REQUEST_LEVEL = "benchmarks.baselines.request_level:replay_request_level"
 RESERVED = "benchmarks.baselines.reserved:ReservedScheduler"
 RIVAL = "benchmarks.baselines.rival_scheduler:RivalScheduler"
-AHEAD = 1  # steps that asynchronous scheduling schedules before the outputs of the last are back
+AHEAD = 1  # steps that asynchronous scheduling schedules before the last outputs are back
 
 GiveUp = Callable[[float, Sequence[float], Sequence[Gap]], bool]
 Progress = Callable[[int], object]
@@ -54,14 +54,13 @@ def replay(
     """Serve these requests (in order of arrival), and those that follow them, in virtual time.
 
     Args:
-        drain: go on until all are served; False: stop when the last has come, and nothing is known
-            of another.
-        give_up: asked at each exchange, with the clock, the arrivals of all that wait, and the gaps
-            between tokens so far (``Ledger.gaps``); True ends it.
-        progress: told how many more have finished, at each exchange.
+        drain: serve all requests; False: stop at the last known arrival.
+        give_up: called at each sync with the clock, the arrivals of waiting requests, and all gaps
+            between tokens so far (``Ledger.gaps``); True ends the replay.
+        progress: called at each sync with the number of requests that have finished since.
 
     Raises:
-        ConfigError: nothing of the workload fits KV memory.
+        ConfigError: no request of the workload fits KV memory.
         ReplayError: a token was lost or made up.
     """
     if plan.kind == "request-level":
@@ -97,7 +96,7 @@ def replay(
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collection, a third of a replay's time; reference counts free requests."""
+    """No garbage collection: it is a third of a replay's time, and reference counts suffice."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -108,7 +107,7 @@ def uncollected() -> Iterator[None]:
 
 
 class Coming:
-    """Requests that have not come yet, by arrival; of equals who is known longer comes first."""
+    """Future requests by arrival; of equal ones, the first added is first."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self._known, self._came = count(), count()
@@ -119,15 +118,15 @@ class Coming:
 
     @property
     def next_s(self) -> float:
-        """When the next one comes; infinite where none does."""
+        """The next arrival; infinite without one."""
         return self._heap[0][0] if self._heap else math.inf
 
     def pop(self) -> tuple[int, Request]:
-        """The next one, numbered in the order in which they come."""
+        """The next request, numbered in order of arrival."""
         return next(self._came), heapq.heappop(self._heap)[2]
 
     def take(self, more: list[Request]) -> None:
-        """These come too; the list is emptied."""
+        """Add these requests; empties the list."""
         for request in more:
             heapq.heappush(self._heap, (request.arrival_s, next(self._known), request))
         more.clear()
@@ -135,12 +134,12 @@ class Coming:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A step that is scheduled and whose output is not back.
+    """A scheduled step without output.
 
     Args:
-        chunks: requests whose prompt is not computed to its end with it: they get no token.
+        chunks: requests whose prompt is not complete after it: they get no token.
         end_s: on the scheduler's clock.
-        step: None where nothing is computed.
+        step: None if nothing is computed.
     """
 
     scheduled: SchedulerOutput
@@ -150,15 +149,15 @@ class Flight:
 
 
 class Engine:
-    """One engine, which is sent requests while it runs; a request's id is its number.
+    """One engine, to which requests are sent while it runs; a request's id is its number.
 
     Args:
-        all_requests: those that may come, for what the engine is started with.
-        connector: by which KV goes from engine to engine; None: it does not.
+        all_requests: requests that may come, for the engine's options.
+        connector: moves KV between engines; None: there is none.
 
     Attributes:
-        followers: requests that follow answers which have ended here, since it was last emptied.
-        steps: all that computed something.
+        followers: requests that follow answers that ended here, since it was last emptied.
+        steps: all steps that computed something.
         kv_tokens: size of KV memory.
     """
 
@@ -196,9 +195,9 @@ class Engine:
         self._link = VirtualLink(self._scheduler, plan.batching)
         self._most_flights = 1 + (AHEAD if plan.engine.async_scheduling else 0)
         self._flights: deque[Flight] = deque()
-        self._free_s = 0.0  # when the last step that is scheduled ends
+        self._free_s = 0.0  # end of the last scheduled step
         self._empty_steps = 0
-        self._sent: deque[tuple[int, Request]] = deque()  # to be let in before the next step
+        self._sent: deque[tuple[int, Request]] = deque()  # to be added before the next step
         self.ledger = Ledger()
         self.steps: list[Step] = []
         self.followers: list[Request] = []
@@ -214,37 +213,37 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do but to exchange."""
+        """Whether it has nothing to do except for syncs."""
         return not (self.has_requests or self._flights)
 
     @property
     def next_s(self) -> float:
-        """When it does something next: while it has no request, its next exchange."""
+        """Time of its next action; without a request, its next sync."""
         return max(self._clock.now_s, self._link.due_s) if self.idle else self._clock.now_s
 
     def waiting_since_s(self) -> list[float]:
-        """When those came that wait."""
+        """Arrival times of waiting requests."""
         return [request.arrival_time for request in self._scheduler.waiting]
 
     def send(self, number: int, request: Request, now_s: float) -> None:
-        """One more request, which comes now."""
+        """Take a request that arrives now."""
         if self.idle:
             self._clock.now_s = max(self._clock.now_s, now_s)
         self._sent.append((number, request))
 
     def begin_turn(self) -> bool:
-        """Let requests in, and exchange if it is time; says whether it was."""
+        """Add sent requests, and sync if it is due; returns whether it was."""
         self._clock.now_s = self.next_s
         self._let_in()
         return self._link.tick(self._clock.now_s)
 
     def end_turn(self) -> None:
-        """One iteration of EngineCore's loop, where there is anything to iterate for."""
+        """One iteration of EngineCore's loop, if there is work."""
         if self.ledger or self._flights:
             self._iterate()
 
     def close(self) -> dict[int, Outcome]:
-        """What became of each request until now; who came last may not have been let in yet."""
+        """The outcome of each request until now; the last ones may not have been added yet."""
         self._let_in()
         return self.ledger.close(self._scheduler.computed())
 
@@ -261,10 +260,10 @@ class Engine:
         return self._make_request(number, request, request.arrival_s)
 
     def _iterate(self) -> None:
-        """What EngineCore does in one iteration of its loop.
+        """One iteration of EngineCore's loop.
 
-        ``EngineCore.step``, or with a step ahead ``step_with_batch_queue``: schedule, and wait for
-        the oldest output only where as many steps are under way as may be, or nothing is left to
+        ``EngineCore.step``, or with a step ahead ``step_with_batch_queue``: schedule; wait for the
+        oldest output only if the greatest number of steps is in flight, or nothing is left to
         schedule.
         """
         if self._scheduler.has_requests():
@@ -298,7 +297,7 @@ class Engine:
         )
         duration_s += self._swapped_s() + scheduler.drafting_s(scheduled)
         self._free_s = begin_s + duration_s
-        if self._most_flights > 1:  # else the step's measured time holds it
+        if self._most_flights > 1:  # else the step's measured time includes it
             launched_s = self._clock.now_s + self._launch.step_s(
                 sample.decodes, sample.prefill_tokens
             )
@@ -322,7 +321,7 @@ class Engine:
         return Flight(scheduled, scheduler.chunks(scheduled), self._free_s, step)
 
     def _swapped_s(self) -> float:
-        """What the KV takes that comes back before this step, seconds."""
+        """Seconds for the KV that comes back before this step."""
         if self._swap is None:
             return 0.0
         begun = self._scheduler.connector.begun
@@ -353,7 +352,7 @@ class Engine:
 
 
 def _scheduler_of(plan: Plan, ground: Ground) -> tuple[type[VirtualScheduler], dict[str, Any]]:
-    """The class that runs a plan, and its own arguments but for the clock."""
+    """The class that runs a plan, and its own arguments except the clock."""
     own: dict[str, Any] = {"speculation": plan.speculation}
     if plan.kind == "reserved":
         return of_benches(RESERVED, plan.name), own

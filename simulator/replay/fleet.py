@@ -1,8 +1,8 @@
-"""Several engines in virtual time: the production router's choice, roles, KV on its way.
+"""Several engines in virtual time: the production router, roles, KV transfers.
 
-Each engine is the one of ``simulator.replay.engine``, with a controller of its own. Its figures
-reach the router as over Ray Serve's controller: with each exchange, a moment old. A request may be
-computed by one engine and answered by another, and roles change while it runs.
+Each engine is that of ``simulator.replay.engine``, with its own controller. Its statistics reach
+the router as through Ray Serve's controller: with each sync, slightly old. One engine may compute a
+prompt that another answers, and roles change during the run.
 """
 
 import heapq
@@ -22,7 +22,7 @@ from simulator.virtual.trace import Outcome, Trace, make_gaps
 from simulator.virtual.transfer import Cards, Moved
 from simulator.workloads.requests import Request
 
-STATS_DELAY_S = 0.25  # from the exchange until the router knows it
+STATS_DELAY_S = 0.25  # from the sync until the router gets it
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class FleetTrace:
     """A replay of a fleet.
 
     Args:
-        trace: of all engines; a request's first token is the one that its client gets, from the
-            engine that decodes it.
+        trace: of all engines; a request's first token is the one that the client gets, from the
+            decoding engine.
         moved: the transfers.
-        ways: of each request that came.
-        held: KV tokens held by each engine when it ended.
+        ways: the route of each request that arrived.
+        held: KV tokens held by each engine at the end.
     """
 
     trace: Trace
@@ -48,7 +48,7 @@ class Fleet:
 
     Args:
         requests: in order of arrival.
-        transfer: of KV from engine to engine.
+        transfer: of KV between engines.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class Fleet:
         self._coming, self._steering = Coming(requests), steering
         self._cards = Cards(engines, transfer)
         self._members = [Member(requests, plan, ground, self._load_of(k)) for k in range(engines)]
-        self._requests: list[Request] = []  # that came
+        self._requests: list[Request] = []  # that arrived
         self._ways: list[Way[int]] = []
-        self._handing = 0  # prompts that are not handed over yet
+        self._handing = 0  # prompts that are not yet handed over
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
 
     def run(self, *, drain: bool = False) -> FleetTrace:
-        """Serve until the last has come, or with ``drain`` until all are served.
+        """Serve until the last arrival, or with ``drain`` until all requests are served.
 
-        The engine that is furthest behind does its next iteration, unless a request comes or
-        something is heard before that.
+        The engine whose clock is furthest behind runs its next iteration, unless a request arrives
+        or an event is due before.
         """
         with uncollected():
             self._steer()
@@ -110,7 +110,7 @@ class Fleet:
             self._members[way.prefill].take(number, request, "prompt", now_s)
 
     def _listen(self, member: Member) -> None:
-        """What an engine did in its turn: prompts it ended, figures it published."""
+        """Handle an engine's turn: computed prompts and published statistics."""
         for number in member.handed:
             self._later(member.now_s, partial(self._hand_over, number))
         member.handed.clear()

@@ -1,4 +1,4 @@
-"""The arguments of ``brimful replay`` for several engines, and for KV that moves."""
+"""The arguments of ``brimful replay`` for several engines, and for KV transfers."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -7,14 +7,14 @@ from controller.roles import Transfer
 from simulator.replay.values import count, number
 from simulator.virtual.plan import Plan
 
-MOST_ENGINES = 64  # of one process: a step of each takes a millisecond
-# The agreement is for one engine after the other, and what is drawn is one engine's.
+MOST_ENGINES = 64  # in one process; a step of each takes a millisecond
+# Options for one engine; searches run one engine after another.
 ALONE = ("find_capacity", "speculate", "async_scheduling", "swap")
 KINDS = ("scheduler", "rival", "reserved")
 
 
 def add_fleet(group: argparse._ArgumentGroup) -> None:
-    """How many engines there are."""
+    """The number of engines."""
     group.add_argument(
         "--engines",
         type=count(MOST_ENGINES),
@@ -24,7 +24,7 @@ def add_fleet(group: argparse._ArgumentGroup) -> None:
 
 
 def add_link(group: argparse._ArgumentGroup) -> None:
-    """How long KV takes from host memory, or from another engine."""
+    """The speed of KV transfers from host memory or another engine."""
     group.add_argument(
         "--kv-bytes-per-token",
         type=number(1, 1e9),
@@ -59,6 +59,6 @@ def fleet_problems(args: argparse.Namespace, plans: Sequence[Plan]) -> Iterator[
 
 
 def transfer_of(args: argparse.Namespace) -> Transfer:
-    """What the arguments of ``add_link`` say."""
+    """The transfer of ``add_link``'s arguments."""
     gbit_s, latency_ms = args.link_gbit_s, args.link_latency_ms
     return Transfer(args.kv_bytes_per_token, gbit_s * 1e9 / 8, latency_ms / 1000)

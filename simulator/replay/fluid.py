@@ -1,4 +1,4 @@
-"""The fluid limit: the most requests per second whose work fits the steps, with nothing random."""
+"""The fluid limit: the most requests per second whose work fits the steps, without randomness."""
 
 import math
 from collections.abc import Callable
@@ -8,23 +8,23 @@ import numpy as np
 from replicas.profiles.profile import StepProfile
 from simulator.workloads.requests import LengthStats
 
-STEP_LENGTHS = 200  # tried between the shortest step and the longest; the best is taken
-LONGEST_STEP_S = 10.0  # if no SLA ends it, memory does, long before this
+STEP_LENGTHS = 200  # tried between the shortest and the longest step
+LONGEST_STEP_S = 10.0  # without an SLA; memory is the limit long before
 
 
 def fluid_limit_per_s(
     profile: StepProfile, lengths: LengthStats, itl_s: float | None, max_num_seqs: int | None = None
 ) -> float:
-    """The highest rate q at which every step, all alike, takes T <= D.
+    """The highest rate q at which every step, all equal, takes T <= D.
 
     In a step of T seconds q T requests come and go: q T E[in] prompt tokens are computed, and
     B = q T (E[out] - 1) requests decode, over B m tokens of KV (the first token comes with the
-    prompt). It fits where T(B, B m, P, X) <= T and KV memory holds q T E[out] requests. For
+    prompt). It fits if T(B, B m, P, X) <= T and KV memory holds q T E[out] requests. For
     T = c0 + c1 B + c2 K + c3 P this is
     q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) (E[out] - 1))).
 
-    Two things get past it, and neither is good service: prompts that are computed while nothing
-    decodes, and the tokens beyond the SLA's percentile, which may wait for one long prefill.
+    Two things exceed it, and neither is good service: prompts that are computed while nothing
+    decodes, and tokens beyond the SLA's percentile, which may wait for one long prefill.
 
     Args:
         itl_s: D; None: only memory and ``max_num_seqs`` limit the batch.
@@ -50,7 +50,7 @@ def fluid_limit_per_s(
 
 
 def _highest(fits: Callable[[float], bool], top: float) -> float:
-    """The highest rate up to ``top`` that fits, by halving; 0 if none does."""
+    """The highest rate up to ``top`` that fits, by bisection; 0 if none does."""
     low, high = 0.0, math.nextafter(top, math.inf)
     for _ in range(50):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""From a trace to the numbers of a comparison; every definition stands here once."""
+"""From a trace to the numbers of a comparison; all definitions are here."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,13 +12,13 @@ from simulator.virtual.trace import Outcome, Trace
 
 Floats = NDArray[np.float64]
 
-TOLERANCE = 1 + 1e-9  # a step sized to exactly D is inside, whatever its last bit says
-COLD_S = 60.0  # the first minute of a replay, in which a policy knows nothing yet
+TOLERANCE = 1 + 1e-9  # a step sized to exactly D is inside despite rounding
+COLD_S = 60.0  # first minute of a replay, in which a policy has no data
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean and percentiles, milliseconds; None if there was nothing to measure."""
+    """Mean and percentiles, milliseconds; None without data."""
 
     mean: float | None
     p50: float | None
@@ -29,32 +29,32 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What ``--json`` prints.
+    """The object that ``--json`` prints.
 
     Args:
         policy: the spec as given.
-        requests, finished: asked for, and served to their end.
+        requests, finished: offered, and served to their end.
         duration_s: from the first arrival to the end of the replay.
-        preemptions: how often a request lost its KV blocks.
+        preemptions: losses of KV blocks.
         mean_running: running requests, averaged over time.
         kv_peak_frac: the largest share of KV memory in use.
-        itl_ms: gaps between two tokens of a request, every gap counted once.
+        itl_ms: gaps between two tokens of a request, each counted once.
         tpot_ms: (last token - first token) / (tokens - 1) of each request.
         ttft_ms: arrival to first token.
-        e2e_ms: arrival to last token, of the requests that were served to their end.
-        scheduling_delay_ms: arrival to the first step that computed something of the request.
-        late_share_cold, late_share_after: share of the tokens after a first one that are late by
+        e2e_ms: arrival to last token, of finished requests.
+        scheduling_delay_ms: arrival to the first step that computed a part of the request.
+        late_share_cold, late_share_after: share of tokens after a first one that are late by
             the SLA's ``itl_ms`` (``late_share``), in the first ``COLD_S`` and from there on; None
             without one, or if no such token came then.
         stalls: gaps longer than ``Sla.stall_s``; None without ``itl_ms``.
         longest_gap_ms: None if there was no gap.
-        j: late tokens and waiting in one figure, the less the better (``j_of``).
+        j: late tokens and waits in one figure; less is better (``j_of``).
         sla_attainment: share of the requests that met the SLA (``meets``); None without one.
         goodput_per_s: requests that met the SLA, over the duration; None without one.
         steps: engine steps that computed something.
-        step_model_mape: mean absolute error of the step time predicted by the learned model from
-            the steps before, over the true one, %; None if it was never identified.
-        capacity_per_s: the highest rate that holds the SLA; only where it was searched.
+        step_model_mape: mean absolute error of predicted step times, by the model learned from the
+            steps before, over the true ones, %; None if it was never identified.
+        capacity_per_s: the highest rate that holds the SLA; None if it was not searched.
     """
 
     policy: str
@@ -82,7 +82,7 @@ class Summary:
     capacity_per_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As a dict of primitives; ``capacity_per_s`` only where it was searched."""
+        """A dict of primitives; ``capacity_per_s`` only if it was searched."""
         data = asdict(self)
         if self.capacity_per_s is None:
             del data["capacity_per_s"]
@@ -129,11 +129,11 @@ def late_share(
     """Share of the tokens after a first one that are late.
 
     Args:
-        from_s, until_s: tokens count that come from the one up to, but not at, the other; seconds
-            since the replay began (since the warm-up ended, where there was one).
+        from_s, until_s: tokens from the first up to, not including, the second time count; seconds
+            since the replay began (with a warm-up, since that ended).
 
-    Returns:
-        0 to 1; None without ``itl_ms``, or if no such token came in that time.
+        Returns:
+            0 to 1; None without ``itl_ms``, or without such a token.
     """
     if sla.itl_s is None:
         return None
@@ -149,12 +149,11 @@ def _late(trace: Trace, itl_s: float) -> NDArray[np.bool_]:
 
 
 def j_of(trace: Trace, sla: Sla) -> float | None:
-    """J = max(late share / share allowed, 1) x mean time to first token, in seconds.
+    """J = max(late share / share allowed, 1) x mean TTFT, in seconds.
 
-    Over all offered requests: one without a first token counts with the time for which it has
-    waited at the end of the replay, and one that can never fit KV memory (400) not at all. Of
-    requests that came, and tokens that were sent, after ``COLD_S`` of the replay; of all, where
-    none came or none was sent after that.
+    Over all offered requests: without a first token, the wait until the end of the replay counts; a
+    request that can never fit KV memory (400) does not count. Only requests that arrived and tokens
+    that were sent after ``COLD_S`` count; without any, all do.
 
     Returns:
         None without ``itl_ms``, or if nothing was offered.
@@ -171,7 +170,7 @@ def j_of(trace: Trace, sla: Sla) -> float | None:
 
 
 def _waited_s(trace: Trace, from_s: float) -> list[float]:
-    """Time to first token of each request that came from then on; so far, if it has none."""
+    """Time to first token of each request since ``from_s``; the wait so far if it has none."""
     return [
         (trace.end_s if o.first_token_s is None else o.first_token_s) - o.request.arrival_s
         for o in trace.outcomes
@@ -182,8 +181,8 @@ def _waited_s(trace: Trace, from_s: float) -> list[float]:
 def meets(trace: Trace, sla: Sla) -> list[bool]:
     """Whether each request met the SLA.
 
-    It is served to its end, its first token came within ``ttft_ms``, and of its tokens after the
-    first at least ``percentile`` % are in time by ``itl_ms``; of the two, those that are set.
+    It is served to its end, its first token came within ``ttft_ms``, and at least ``percentile`` %
+    of its later tokens are in time by ``itl_ms``; a target that is not set does not count.
     """
     gaps, outcomes = trace.gaps, trace.outcomes
     late = np.zeros(len(outcomes), dtype=np.int64)
@@ -205,13 +204,13 @@ def _asked(sla: Sla) -> bool:
 
 
 def ttft_s(outcomes: Sequence[Outcome]) -> Floats:
-    """Arrival to first token of those that had one, seconds."""
+    """Arrival to first token, seconds; requests without one are left out."""
     times = [o.first_token_s - o.request.arrival_s for o in outcomes if o.first_token_s is not None]
     return np.array(times)
 
 
 def scheduling_delay_s(outcomes: Sequence[Outcome]) -> Floats:
-    """Arrival to the first step of those that had one, seconds (Sarathi-Serve, section 2)."""
+    """Arrival to first step, seconds (Sarathi-Serve, section 2); requests without are left out."""
     times = [o.scheduled_s - o.request.arrival_s for o in outcomes if o.scheduled_s is not None]
     return np.array(times)
 
@@ -231,7 +230,7 @@ def _tpot_s(finished: Sequence[Outcome]) -> Floats:
 
 
 def step_model_mape(trace: Trace) -> float | None:
-    """Mean of |predicted - true| / true over the steps that were predicted, %."""
+    """Mean of |predicted - true| / true over predicted steps, %."""
     predicted, true = trace.column("predicted_s"), trace.column("duration_s")
     known = ~np.isnan(predicted)
     if not known.any():

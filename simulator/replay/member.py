@@ -1,7 +1,7 @@
 """An engine of a fleet, in virtual time: it computes prompts for others, or decodes, or both.
 
-A role is a batching block that changes while the engine runs: ``prefill`` is the plan's own without
-a time between tokens, so its chunk is the whole token budget. Nothing is restarted or lost.
+A role is a batching block that changes while the engine runs: ``prefill`` is the plan's block
+without an ITL, so its chunk is the whole token budget. Nothing is restarted or lost.
 """
 
 import heapq
@@ -26,7 +26,7 @@ from simulator.workloads.requests import Request
 
 Part = Literal["whole", "prompt", "loaded"]
 Load = Callable[[int, int, float], None]
-"""Told of a load that begins: the request's number, its tokens, and when, seconds."""
+"""Called when a load begins, with the request's number, its tokens, and the time, seconds."""
 
 PARAMS: dict[Part, dict[str, Any] | None] = {
     "whole": None,
@@ -39,11 +39,11 @@ class Member(Engine):
     """One engine.
 
     Args:
-        loads: told of every load.
+        loads: called for every load.
 
-    Attributes:
-        role: which it is in, or on its way to, as ``controller.roles.keeps_itl`` says.
-        handed: numbers of prompts that are computed, since it was last emptied.
+        Attributes:
+            role: the role it is in or changes to (``controller.roles.keeps_itl``).
+            handed: numbers of computed prompts, since it was last emptied.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Member(Engine):
         self._plan, self._batching = plan, plan.batching
         self._loads = loads
         self._parts: dict[int, Part] = {}
-        self._prompts: set[int] = set()  # numbers of those that are computed for others
+        self._prompts: set[int] = set()  # numbers of prompts computed for others
         self._sending: list[tuple[float, str]] = []
         self._receiving: list[tuple[float, str]] = []
         self._stalled, self._settled_s, self._told_s = False, -math.inf, -math.inf
@@ -68,22 +68,22 @@ class Member(Engine):
 
     @property
     def _transfer_s(self) -> float:
-        """When the next of its transfers is done."""
+        """The end of its next transfer."""
         ends = (queue[0][0] for queue in (self._sending, self._receiving) if queue)
         return min(ends, default=math.inf)
 
     @property
     def busy(self) -> bool:
-        """Whether it has a request, or KV that is on its way."""
+        """Whether it has a request or a KV transfer."""
         return not self.idle or bool(self._sending or self._receiving)
 
     @property
     def holds(self) -> int:
-        """KV tokens that are held here."""
+        """KV tokens held here."""
         return self._scheduler.state().kv_used_tokens
 
     def take(self, number: int, request: Request, part: Part, now_s: float) -> None:
-        """One more request, or a part of one."""
+        """Take a request, or a part of one."""
         if self._stalled:
             self._clock.now_s, self._stalled = max(self.now_s, now_s), False
         self._parts[number] = part
@@ -93,20 +93,20 @@ class Member(Engine):
         self.send(number, request, now_s)
 
     def sends(self, number: int, done_s: float) -> None:
-        """The KV of a prompt that was computed here has been read at that time."""
+        """The KV of a prompt computed here will have been read at that time."""
         heapq.heappush(self._sending, (done_s, str(number)))
 
     def receives(self, number: int, done_s: float) -> None:
-        """The KV of a request is here at that time."""
+        """The KV of a request will be here at that time."""
         heapq.heappush(self._receiving, (done_s, str(number)))
 
     def become(self, role: Role) -> None:
-        """Take a role, at once or on its way."""
+        """Take a role, now or once ``keeps_itl`` permits it."""
         self.role = role
         self._settle()
 
     def news(self) -> tuple[float, EngineReport, ReplicaLoad | None] | None:
-        """What it has reported since this was last asked: when, and what it says of its room."""
+        """Its report since the last call: when, the report, and its load for routing."""
         report, at_s = self._link.report, self._link.reported_s
         if report is None or at_s <= self._told_s:
             return None
@@ -159,7 +159,7 @@ class Member(Engine):
 
     def _check(self, tokens: int, state: EngineState) -> None:
         held = len(self._scheduler.requests) > len(self.ledger)
-        if tokens or not (held or self._receiving):  # else it may have to wait for a transfer
+        if tokens or not (held or self._receiving):  # else it may wait for a transfer
             super()._check(tokens, state)
 
 

@@ -1,4 +1,4 @@
-"""``--plot``: what each policy did over time."""
+"""``--plot``: each policy over time."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +10,12 @@ from controller.errors import ConfigError
 from simulator.virtual.trace import Trace
 from simulator.workloads.lengths import Floats
 
-BINS = 200  # of time: a pixel or two each
+BINS = 200  # of time, a pixel or two each
 WIDTH_IN, ROW_IN = 10, 2.2
 
 
 def figure(rows: int, path: Path) -> tuple[Any, Any]:
-    """A figure with this many rows that share their time axis, and its axes.
+    """A figure with this many rows that share a time axis, and its axes.
 
     Raises:
         ConfigError: matplotlib is not installed, or cannot write such a file.
@@ -75,7 +75,7 @@ def plot(traces: Sequence[tuple[str, Trace]], itl_ms: float | None, path: Path) 
 
 
 def itl_over_time(trace: Trace) -> tuple[Floats, Floats, Floats]:
-    """Middle (s), p50 and p99 (ms) of the gaps that ended in each of ``BINS`` equal times."""
+    """Middle (s), p50 and p99 (ms) of the gaps that ended in each of ``BINS`` equal intervals."""
     gaps = trace.gaps
     edges = np.linspace(0.0, trace.end_s, BINS + 1)
     order = np.argsort(gaps.end_s, kind="stable")

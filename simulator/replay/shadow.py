@@ -1,4 +1,4 @@
-"""``brimful shadow``: what captured requests would have seen with control, and without."""
+"""``brimful shadow``: what captured requests would have seen with control and without."""
 
 import argparse
 import json
@@ -92,10 +92,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def profile_of(name: str, model: StepModel | None, engine: EngineLimits) -> StepProfile:
-    """An accelerator with the step times that a replica has learned.
+    """An accelerator with a replica's learned step times.
 
     Raises:
-        BrimfulError: it has not.
+        BrimfulError: the replica has no model yet.
     """
     if model is None:
         raise BrimfulError(

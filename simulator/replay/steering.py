@@ -1,8 +1,8 @@
-"""Who goes where in a fleet with roles: fixed, or by the production code.
+"""Roles and routes of a fleet: fixed, or by the production code.
 
-``Auto`` hears what engines report and what they publish for routing, a moment late, as over Ray
-Serve's controller; ``controller.roles`` says how many are to compute prompts, and
-``serve_app.routing.ways`` which way each request takes.
+``Auto`` gets the engines' reports and routing statistics slightly late, as through Ray Serve's
+controller. ``controller.roles`` decides the number of prefill engines, and
+``serve_app.routing.ways`` the route of each request.
 """
 
 import random
@@ -27,35 +27,35 @@ UNKNOWN_ITL_S = 0.05
 
 
 class Steering(Protocol):
-    """What a fleet with roles is led by."""
+    """Decides roles and routes of a fleet."""
 
     roles: list[Role]
 
     def pick(self, request: Request, now_s: float) -> Way[int]:
-        """The way of a request, by the numbers of engines."""
+        """The route of a request, by the numbers of engines."""
         ...
 
     def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
-        """Its prompt is computed, and it goes to the engine that decodes it."""
+        """A prompt is computed, and the request goes to the decoding engine."""
         ...
 
     def hear(
         self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
     ) -> None:
-        """What an engine reported and published; ``roles`` may change."""
+        """Take an engine's report and statistics; ``roles`` may change."""
         ...
 
 
 def asked_of(request: Request) -> Asked:
-    """As the router knows it."""
+    """The request as the router knows it."""
     return Asked(request.input_tokens, request.max_tokens)
 
 
 class Fixed:
-    """The first engines compute prompts, the others decode; by room, as ``HeadroomRouter``.
+    """The first engines compute prompts, the others decode; by headroom, as ``HeadroomRouter``.
 
     Args:
-        direct: the others compute prompts, too, where that is sooner.
+        direct: the others compute prompts as well if that is sooner.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Fixed:
         self._reports[engine] = report
 
     def _assign(self, wanted: int) -> None:
-        """Whoever has least to lose: the emptiest batch, or the shortest queue of prompts."""
+        """Change the role of the engine with the fewest requests."""
         while (now := self.roles.count("prefill")) != wanted:
             source: Role = "mixed" if now < wanted else "prefill"
             emptiest = min(self._in_role(source), key=lambda k: requests_at(self._reports[k]))
@@ -108,7 +108,7 @@ class Auto(Fixed):
     """Roles by what the fleet is forecast to carry with each number of prefill engines.
 
     Attributes:
-        changes: (when, how many prefill engines) of each decision.
+        changes: (time, number of prefill engines) of each decision.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Auto(Fixed):
         self._chooser = RoleChooser()
         self._chooser.prefill = prefill
         self._rows: dict[int, RowHistory] = {}
-        self._stats: dict[int, StepStats] = {}  # of each engine's steps
+        self._stats: dict[int, StepStats] = {}  # by engine
         self.changes: list[tuple[float, int]] = []
 
     def hear(
@@ -140,13 +140,13 @@ class Auto(Fixed):
             self._assign(wanted)
 
     def _found(self) -> tuple[Split, ...]:
-        """What each number would carry; empty if that is not known yet."""
+        """What each number of prefill engines would carry; empty if unknown."""
         reports = self._reports
         if len(reports) < len(self.roles):
             return ()
         mixed = [reports[k] for k in self._in_role("mixed")]
         model = fit(sum(self._stats.values(), StepStats()))
-        if model is not None:  # with what the mixed ones measured beyond it
+        if model is not None:  # with the tail that the mixed ones measured
             tails = [one.model.tail_frac for one in mixed if one.model]
             model = replace(model, tail_frac=median(tails) if tails else 0.0)
         of = next(iter(reports.values())).engine

@@ -10,13 +10,13 @@ from simulator.replay.measure import COLD_S, Summary
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What decides which columns there are.
+    """Decides which columns are shown.
 
     Args:
-        wide: all of them, however wide; else what fits 80 characters.
-        searched: capacities were.
-        stalled: somebody's tokens stalled, and no capacity was searched.
-        unfinished: somebody left requests unfinished.
+        wide: all columns; otherwise those that fit 80 characters.
+        searched: whether capacities were searched.
+        stalled: whether some tokens stalled, and no capacity was searched.
+        unfinished: whether some requests did not finish.
     """
 
     sla: Sla
@@ -34,7 +34,7 @@ class View:
         return self.sla.itl_ms is not None
 
 
-# Header, whether it is there, and what stands under it for a policy.
+# Header, whether it is shown, and a policy's cell.
 COLUMNS: tuple[tuple[str, Callable[[View], bool], Callable[[Summary], str]], ...] = (
     ("capacity\n/s", lambda v: v.searched, lambda s: _number(s.capacity_per_s, 2)),
     ("finished", lambda v: v.wide, lambda s: f"{s.finished}/{s.requests}"),
@@ -90,10 +90,10 @@ COLUMNS: tuple[tuple[str, Callable[[View], bool], Callable[[Summary], str]], ...
 
 
 def print_table(summaries: Sequence[Summary], sla: Sla, *, wide: bool) -> None:
-    """A line per policy, on standard output.
+    """Print a line per policy to standard output.
 
     Args:
-        wide: all columns, however wide; else what fits 80 characters.
+        wide: all columns; otherwise those that fit 80 characters.
     """
     searched = any(s.capacity_per_s is not None for s in summaries)
     stalled = any(s.stalls for s in summaries) and not searched
@@ -119,7 +119,7 @@ def _title(sla: Sla) -> str:
 
 
 def _counted(sla: Sla) -> str:
-    """What stands under "requests in SLA": a request is counted as a whole, not its gaps."""
+    """The caption for "requests in SLA": requests are counted, not their gaps."""
     parts = []
     if sla.itl_ms is not None:
         parts.append(f"{sla.percentile:g}% of its own gaps in time by {sla.itl_ms:g} ms")

@@ -1,4 +1,4 @@
-"""What single arguments of ``brimful replay`` may be: each a type for argparse."""
+"""Types of single arguments of ``brimful replay``, for argparse."""
 
 import math
 from argparse import ArgumentTypeError
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from simulator.workloads.max_tokens import MaxTokens
 from simulator.workloads.traffic import Rate
 
-# What takes no more than minutes: an engine without requests still exchanges twice a second.
+# Bounds that keep replays within minutes: an engine without requests still syncs twice a second.
 LEAST_RATE, MOST_RATE = 1e-3, 1e6  # requests/s
 MOST_PHASE_S = 1e6
 MOST_COUNT = 10_000_000
@@ -17,7 +17,7 @@ MOST_SEED = 2**32 - 1
 
 
 def rate(text: str) -> Rate:
-    """Requests/s, or whose they are."""
+    """Requests/s, or ``own``."""
     if text == "own":
         return "own"
     per_s = float(text)
@@ -29,7 +29,7 @@ def rate(text: str) -> Rate:
 
 
 def max_tokens(text: str) -> MaxTokens:
-    """A rule, or a number for all."""
+    """A rule, or one number."""
     match text:
         case "spread" | "exact" | "context":
             return text
@@ -80,7 +80,7 @@ def count(most: int = MOST_COUNT) -> Callable[[str], int]:
 
 
 def drafts_from(text: str) -> tuple[int, int]:
-    """A batch size, and the drafts of a step from there on."""
+    """A batch size, and the drafts of a step from that size on."""
     try:
         begin, drafts = map(int, text.split(":"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a run at a rate must hold, what it broke, and when it can only break it."""
+"""What a run at a rate must hold, what it broke, and when to give up."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from simulator.replay.measure import TOLERANCE, Floats
 from simulator.virtual.trace import Gap, Outcome, Trace
 from simulator.workloads.requests import Request
 
-HOPELESS = 10  # times what is allowed, of the delay or of the late tokens: there is no way back
-QUEUED_FRAC = 0.25  # of those that came: with fewer in it a queue says nothing of the median
-SLACK_S = 1.0  # of the middle of a run: it ends with the step that the last arrival falls into
+HOPELESS = 10  # times the allowed delay or late tokens: the run cannot recover
+QUEUED_FRAC = 0.25  # of arrivals; with fewer waiting, a queue says nothing of the median
+SLACK_S = 1.0  # of the middle of a run, which ends with the step of the last arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,13 @@ class Target:
     """What a rate must hold.
 
     Args:
-        sla: time between tokens at a percentile; time to first token at the same, where set.
-        max_median_delay_s: median scheduling delay; not looked at where ``sla.ttft_ms`` is set.
-        mean_itl: the mean time between tokens is to be within the SLA, not a percentile of it.
-        max_left_s: on average over the second half no more prompt tokens may be left to compute
-            than come in so long, and the longest prompt has; None: not looked at, nor where
-            ``sla.ttft_ms`` is set. A median of the delay does not see a few long prompts that are
-            never begun.
+        sla: ITL and TTFT, as far as set, at its percentile.
+        max_median_delay_s: median scheduling delay; ignored if ``sla.ttft_ms`` is set.
+        mean_itl: whether the mean ITL, not a percentile, has to be within the SLA.
+        max_left_s: on average over the second half, at most the prompt tokens that arrive in this
+            time, plus those of the longest prompt, may be left to compute. None, or if
+            ``sla.ttft_ms`` is set: no bound. A median delay does not show a few long prompts that
+            never begin.
     """
 
     sla: Sla
@@ -37,7 +37,7 @@ class Target:
 
     @property
     def wait_s(self) -> float:
-        """The waiting that is allowed, by whichever of the two counts."""
+        """The allowed wait, from the TTFT or the median delay."""
         ttft_ms = self.sla.ttft_ms
         return self.max_median_delay_s if ttft_ms is None else ttft_ms / 1000
 
@@ -45,10 +45,8 @@ class Target:
 def fault_of(trace: Trace, target: Target) -> str | None:
     """What the second half of a replay that stopped at its last arrival broke first; None: nothing.
 
-    In words, with the figure and what is allowed.
-
-    The first half fills the engine. A request that still waits at the end counts with the time it
-    has waited so far.
+    In words, with the figure and the limit. The first half fills the engine. A request that still
+    waits at the end counts with its wait so far.
     """
     outcomes, sla = trace.outcomes, target.sla
     half_s = (outcomes[0].request.arrival_s + trace.end_s) / 2
@@ -69,9 +67,9 @@ def fault_of(trace: Trace, target: Target) -> str | None:
 
 
 def _left(trace: Trace, half_s: float, max_left_s: float) -> str | None:
-    """Whether too many of the prompt tokens that came are left, on average over the second half.
+    """The fault if too many prompt tokens are left, on average over the second half.
 
-    A prompt's tokens are taken to be computed evenly between its start and its first token.
+    A prompt's tokens are assumed to be computed evenly between its start and its first token.
     """
     outcomes = [o for o in trace.outcomes if not o.refused]
     came_s = trace.end_s - trace.outcomes[0].request.arrival_s
@@ -86,7 +84,7 @@ def _left(trace: Trace, half_s: float, max_left_s: float) -> str | None:
 
 
 def _left_token_s(outcome: Outcome, begin_s: float, end_s: float) -> float:
-    """The integral over a time of the prompt tokens that a request has left, tokens x seconds."""
+    """The integral of the prompt tokens that a request has left, tokens x seconds."""
     tokens = outcome.request.input_tokens
     start_s = end_s if outcome.scheduled_s is None else outcome.scheduled_s
     first_s, at_last = outcome.first_token_s, 0
@@ -95,7 +93,7 @@ def _left_token_s(outcome: Outcome, begin_s: float, end_s: float) -> float:
     waits_s = max(start_s - max(outcome.request.arrival_s, begin_s), 0.0)
     if first_s <= max(start_s, begin_s):
         return tokens * waits_s
-    # Of the line from the start to the first token the part that is inside, by its mean.
+    # The part of the line from start to first token that is inside, by its mean.
     inside_s = max(start_s, begin_s), first_s
     done = (sum(inside_s) / 2 - start_s) / (first_s - start_s)
     return tokens * waits_s + (tokens + (at_last - tokens) * done) * (inside_s[1] - inside_s[0])
@@ -122,17 +120,17 @@ def _wait_s(event_s: float | None, arrival_s: float, end_s: float) -> float:
 
 
 class Watch:
-    """Ends a run that can only break its target; asked while it goes on.
+    """Ends a run that can only break its target; called during the run.
 
-    The late tokens of the second half are counted against all tokens that it may have: as soon as
-    they are too many for the percentile, nothing that follows can mend it. Before that, a run is
-    ended whose late tokens, from its first quarter on, are ``HOPELESS`` times as many as allowed,
-    once an eighth of it has passed so; or in whose queue half have waited ``HOPELESS`` times as
-    long as allowed. If prompts that are left count (``max_left_s``), policies need not serve in
-    the order of arrival, and such a queue has to hold ``QUEUED_FRAC`` of those that came.
+    Late tokens of the second half are compared with all tokens that it may have: once they are too
+    many for the percentile, later tokens cannot correct that. A run ends earlier in two cases: if
+    its late tokens since its first quarter are ``HOPELESS`` times as many as allowed, after an
+    eighth of the run; or if half of its queue has waited ``HOPELESS`` times as long as allowed.
+    With ``max_left_s`` policies may serve in any order, and such a queue must hold ``QUEUED_FRAC``
+    of all arrivals.
 
     Attributes:
-        fault: why it was ended.
+        fault: why the run was ended.
     """
 
     def __init__(self, requests: Sequence[Request], target: Target) -> None:
@@ -153,7 +151,7 @@ class Watch:
         arrivals_s: Sequence[float],
         gaps: Sequence[Gap],
     ) -> bool:
-        """Whether to end it: the clock, the arrivals of all that wait, and all gaps so far."""
+        """Whether to end the run: the clock, arrivals of waiting requests, and all gaps so far."""
         sla, wait_s = self._target.sla, HOPELESS * self._target.wait_s
         any_order = self._target.max_left_s is not None and sla.ttft_ms is None
         few = any_order and self._are_few(arrivals_s, now_s)
@@ -171,9 +169,10 @@ class Watch:
         return self.fault is not None
 
     def _are_few(self, waiting_s: Sequence[float], now_s: float) -> bool:
-        """Whether so few of those that came wait that half may have a short delay all the same.
+        """Whether so few arrivals wait that half may still have a short delay.
 
-        What does not serve in the order of arrival may leave some, and serve the others at once.
+        A policy that does not serve in order of arrival may leave some and serve the others at
+        once.
         """
         return len(waiting_s) < QUEUED_FRAC * bisect_right(self._arrivals_s, now_s)
 

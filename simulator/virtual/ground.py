@@ -1,4 +1,4 @@
-"""What all policies of a comparison stand on."""
+"""The scenario that all policies of a comparison share."""
 
 from dataclasses import dataclass, field
 
@@ -10,13 +10,13 @@ from replicas.profiles.profile import StepProfile
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What all policies of a comparison stand on.
+    """The scenario that all policies of a comparison share.
 
     Args:
         disturbances, disturbance_seed: of the steps.
-        classes: what requests are promised that ask for one (``Request.service``).
-        swap: over which link KV of preempted requests comes back, where that is sooner than
-            computing it again; None: it is computed again.
+        classes: SLOs of the classes that requests name (``Request.service``).
+        swap: link for KV of preempted requests, if that is faster than computing it again; None:
+            it is computed again.
     """
 
     profile: StepProfile

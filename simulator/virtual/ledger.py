@@ -1,4 +1,4 @@
-"""The replay's token ledger: which requests came, which run, what each was sent and when."""
+"""The replay's token ledger: requests, their state, and the times of their tokens."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ from simulator.workloads.requests import Request
 
 
 class ReplayError(BrimfulError):
-    """The replay broke a law of conservation: a fault of the bench or of vLLM, not of the input."""
+    """The replay broke a conservation law: a fault of the bench or of vLLM, not of the input."""
 
 
 @dataclass(slots=True)
 class _Account:
-    """A request that was let in and is not finished."""
+    """A request that was added and is not finished."""
 
     number: int
     request: Request
@@ -37,11 +37,11 @@ class _Account:
 
 
 class Ledger:
-    """Kept by what the engine reports; request ids are the requests' numbers.
+    """Records what the engine reports; request ids are the requests' numbers.
 
     Attributes:
         gaps: (length_s, end_s, number) of each gap between two deliveries of a request.
-        finished: how many were served to their end.
+        finished: number of requests served to their end.
     """
 
     def __init__(self) -> None:
@@ -51,19 +51,19 @@ class Ledger:
         self.finished = 0
 
     def __len__(self) -> int:
-        """Requests that came in and are not finished."""
+        """Requests that were added and are not finished."""
         return len(self._accounts)
 
     def __contains__(self, req_id: str) -> bool:
-        """Whether a request came in and is not finished."""
+        """Whether a request was added and is not finished."""
         return req_id in self._accounts
 
     def refuse(self, number: int, request: Request) -> None:
-        """A request that can never fit was not let in."""
+        """Count a request that can never fit."""
         self._outcomes[number] = Outcome(request, refused=True)
 
     def come(self, number: int, request: Request) -> None:
-        """A request was let in."""
+        """Add a request."""
         self._accounts[str(number)] = _Account(number, request)
 
     def enter_batch(self, ids: Iterable[str], now_s: float) -> None:
@@ -78,12 +78,12 @@ class Ledger:
         self._accounts[req_id].preemptions += 1
 
     def remaining(self, req_id: str) -> int:
-        """How many tokens a request has still to generate."""
+        """Tokens that a request still has to generate."""
         account = self._accounts[req_id]
         return account.request.output_tokens - account.tokens
 
     def token(self, req_id: str, tokens: int, ends: bool, now_s: float) -> Request:
-        """A request, which was sent ``tokens`` more.
+        """Count ``tokens`` more tokens of a request; returns the request.
 
         Raises:
             ReplayError: it ended with more or fewer tokens than it asked for.
@@ -109,10 +109,10 @@ class Ledger:
         self.finished += 1
 
     def close(self, computed: Mapping[str, int]) -> dict[int, Outcome]:
-        """Outcomes by number, those that are cut short by the end included.
+        """Outcomes by number, unfinished requests included.
 
         Args:
-            computed: tokens that the engine has computed of each that it has.
+            computed: tokens that the engine has computed, by request id.
         """
         for req_id, account in self._accounts.items():
             outcome = replace(account.outcome(None), computed_tokens=computed.get(req_id, 0))

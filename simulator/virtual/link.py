@@ -1,4 +1,4 @@
-"""Exchanges in virtual time: reports out, limits in, as in ``replicas.server.control_link``."""
+"""Syncs in virtual time: reports out, limits in, as in ``replicas.server.control_link``."""
 
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
@@ -10,15 +10,15 @@ REPLICA = "replay"
 
 
 class VirtualLink:
-    """One engine's exchange with its own controller.
+    """Syncs of one engine with its own controller.
 
-    The limits of one exchange reach the engine with the next one, as over the wire. Due at fixed
-    times, it takes place at the next step's end, where EngineCore runs a utility call.
+    Limits of one sync reach the engine with the next, as over the wire. Due at fixed times, a sync
+    happens at the next step's end, where EngineCore runs a utility call.
 
     Attributes:
-        config: the batching block that it goes by.
-        model, capacity_per_s: published in the limits that hold.
-        report, reported_s: the last one, and when the engine was asked for it; None before.
+        config: the present batching block.
+        model, capacity_per_s: published with the present limits.
+        report, reported_s: the last report and its time; None before the first.
     """
 
     def __init__(self, scheduler: VirtualScheduler, config: BatchingConfig) -> None:
@@ -33,7 +33,7 @@ class VirtualLink:
         self.reported_s = self.due_s
 
     def tick(self, now_s: float) -> bool:
-        """Exchange if it is time; says whether it was."""
+        """Sync if it is due; returns whether it was."""
         if now_s < self.due_s:
             return False
         answer = self._answer

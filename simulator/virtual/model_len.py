@@ -1,4 +1,4 @@
-"""``max_model_len`` of a replay, and which requests it leaves out."""
+"""``max_model_len`` of a replay, and the requests beyond it."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from controller.errors import ConfigError
 from simulator.virtual.plan import EngineOptions
 from simulator.workloads.requests import Request, every
 
-CONTEXT = 32_768  # tokens a model's request may have, prompt and output
+CONTEXT = 32_768  # most tokens of a request, prompt and output
 
 
 def tokens_of(request: Request) -> int:
@@ -15,15 +15,15 @@ def tokens_of(request: Request) -> int:
 
 
 def max_model_len(requests: Sequence[Request], engine: EngineOptions, kv_tokens: int) -> int:
-    """A model's context, as far as vLLM starts with it.
+    """A model's context, as large as vLLM starts with.
 
-    ``CONTEXT``, or the next power of two where a request is longer. KV memory has to hold one
-    request of that length, and so has a step where prompts are not computed in chunks: an operator
-    sets ``max_model_len`` to what they hold. What a request is allowed beyond it is cut off, as by
-    a server; a request that is itself longer is refused.
+    ``CONTEXT``, or the next power of two if a request is longer. KV memory has to hold one request
+    of that length; without chunked prefill, a step has to as well. Operators set ``max_model_len``
+    to fit. A larger ``max_tokens`` is cut, as by a server; a request that is itself longer is
+    refused.
 
     Raises:
-        ConfigError: it holds none of them, or vLLM does not start with it.
+        ConfigError: no request fits, or vLLM does not start with it.
     """
     lengths = [tokens_of(r) for r in every(requests)]
     step_tokens = engine.max_num_batched_tokens

@@ -1,4 +1,4 @@
-"""What ``--policy`` may say: a policy, and settings of its engine or of its batching block."""
+"""``--policy``: a policy with settings of its engine or of its batching block."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,8 +16,8 @@ from simulator.virtual.rivals import NAMED, options_of
 
 Kind = Literal["scheduler", "reserved", "request-level", "rival"]
 
-# Of the bench alone: no vLLM reserves memory for the longest answer or batches whole requests.
-# Rivals stand in benchmarks/baselines.
+# Only in benches: no vLLM reserves memory for the longest answer or batches whole requests. Rivals
+# are in benchmarks/baselines.
 BENCH_ONLY: dict[str, Kind] = {
     "reserved": "reserved",
     "request-level": "request-level",
@@ -27,12 +27,12 @@ BENCH_ONLY: dict[str, Kind] = {
 
 
 class EngineOptions(Block):
-    """What an engine is started with: vLLM's own options, by vLLM's names.
+    """Options that an engine is started with: vLLM's, by vLLM's names.
 
     Args:
-        scheduling_policy: None: priority where the workload has priorities, else fcfs.
-        async_scheduling: the next step is scheduled before the output of this one is back, which
-            is vLLM's default where it can; off, every step knows the outputs of all before it.
+        scheduling_policy: None: priority if the workload has priorities, otherwise fcfs.
+        async_scheduling: schedule the next step before the output of this one is back, vLLM's
+            default if possible; False: every step knows all earlier outputs.
     """
 
     max_num_seqs: PositiveInt
@@ -47,17 +47,17 @@ class EngineOptions(Block):
 
 
 def engine_of(profile: StepProfile) -> EngineOptions:
-    """vLLM's defaults on this card."""
+    """vLLM's defaults for this card."""
     return EngineOptions(
         max_num_seqs=profile.max_num_seqs, max_num_batched_tokens=profile.max_num_batched_tokens
     )
 
 
 class Speculation(Block):
-    """Drafts: so many tokens a step, each accepted with this chance until one is not.
+    """Drafts: ``tokens`` a step, each accepted with this probability until one is not.
 
     Args:
-        tokens: of a step, at most.
+        tokens: drafts of a step, at most.
         draft_s: time to draft one token for the whole batch; 0: from the text itself.
         by_batch: vLLM's ``num_speculative_tokens_per_batch_size``; empty: ``tokens`` in each step.
     """
@@ -73,10 +73,10 @@ class Plan:
     """One line of a comparison.
 
     Args:
-        spec: as it was given.
+        spec: as given.
         kind: which scheduler runs it.
         speculation: None: one token a step.
-        rival: the constants of a named rival; None: it is none.
+        rival: the constants of a named rival; None: another policy.
     """
 
     spec: str
@@ -101,7 +101,7 @@ def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
 
     Args:
         sla: the SLO of all policies of a comparison; a ``sla.`` key changes it for one.
-        engine: the engine of all policies that set nothing else.
+        engine: the default engine of all policies.
 
     Raises:
         ConfigError: naming the policy, key or value that is wrong, and what is allowed.
@@ -137,7 +137,7 @@ def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
 
 
 def check_engine(engine: EngineOptions, where: str) -> EngineOptions:
-    """The same options, if vLLM would start with them.
+    """Return the options if vLLM starts with them.
 
     Raises:
         ConfigError: a step has fewer tokens than the batch may have requests.
@@ -153,7 +153,7 @@ def check_engine(engine: EngineOptions, where: str) -> EngineOptions:
 
 
 def settings_of(spec: str) -> list[tuple[str, Any]]:
-    """What ``NAME:key=value,...`` sets, each value as YAML has it.
+    """The settings of ``NAME:key=value,...``, with values as YAML.
 
     Raises:
         ConfigError: naming the pair or the value that is wrong.
@@ -175,7 +175,7 @@ def _value(spec: str, key: str, text: str) -> Any:
 
 
 def _path(policy: str, key: str, spec: str) -> tuple[str, ...]:
-    """Where in the batching block a key stands; a policy's own block goes before the rest."""
+    """The path of a key in the batching block; a policy's own block takes precedence."""
     first, *rest = key.split(".")
     own: Any = options_of(policy)
     if own is None:

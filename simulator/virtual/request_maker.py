@@ -1,4 +1,4 @@
-"""The engine's requests, made from those of a workload."""
+"""Makes the engine's requests from those of a workload."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ from simulator.workloads.requests import Request
 
 
 class RequestMaker:
-    """Makes the engine's requests: no prompt is another's, but for a shared prefix.
+    """Makes the engine's requests: prompts differ, except for shared prefixes.
 
-    A turn's prompt begins with the prompt and the answer of the turn before it.
+    A turn's prompt begins with the prompt and the answer of the turn before.
     """
 
     def __init__(
@@ -45,18 +45,18 @@ class RequestMaker:
         arrival_s: float,
         transfer: dict[str, Any] | None = None,
     ) -> EngineRequest:
-        """Request ``number`` of the workload, as the engine gets it at ``arrival_s``.
+        """Request ``number`` of the workload, for the engine at ``arrival_s``.
 
         Args:
-            transfer: its ``kv_transfer_params``; None: all of it is served here.
+            transfer: its ``kv_transfer_params``; None: it is served here completely.
         """
         length, own = request.input_tokens, self._made
-        if request.conversation is not None:  # what its model generates is no other token
+        if request.conversation is not None:  # its model generates only this token
             own = self._conversations.setdefault(request.conversation, self._made)
         prompt = [TOKEN] * length
         if not request.prefix:
-            prompt[0] = 2 + own  # the chain of block hashes differs from here on
-        for k, name in enumerate(request.prefix):  # they say what begins alike
+            prompt[0] = 2 + own  # from here on block hashes differ
+        for k, name in enumerate(request.prefix):  # equal names begin alike
             prompt[k * PREFIX_TOKENS] = -1 - self._prefixes.setdefault(name, len(self._prefixes))
         if 0 < len(request.prefix) * PREFIX_TOKENS < length:
             prompt[len(request.prefix) * PREFIX_TOKENS] = 2 + own

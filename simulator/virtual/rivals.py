@@ -1,7 +1,7 @@
-"""The rivals' names, and how those that the benches bring are found (decision 42).
+"""Names of the rivals, and their import from the benches (decision 42).
 
-Rivals stand in ``benchmarks``, which a checkout has and the wheel has not. They are imported by
-name where a policy asks for one, so no import leads from the simulator to the benches.
+Rivals are in ``benchmarks``, which a checkout has and the wheel has not. They are imported by name
+when a policy needs one, so the simulator has no import of the benches.
 """
 
 import importlib
@@ -25,7 +25,7 @@ _OPTIONS = "benchmarks.baselines.options:RIVALS"
 
 
 def options_of(policy: str) -> type[Block] | None:
-    """The constants of a named rival; None: the policy is none.
+    """The constants of a named rival; None for other policies.
 
     Raises:
         ConfigError: the rivals are not installed.
@@ -37,12 +37,12 @@ def options_of(policy: str) -> type[Block] | None:
 
 
 def of_benches(path: str, policy: str) -> Any:
-    """What ``module:name`` of the benches is.
+    """The object ``module:name`` of the benches.
 
     Raises:
         ConfigError: there are no benches here.
     """
-    if CHECKOUT not in sys.path:  # an editable installation finds only the packages of the wheel
+    if CHECKOUT not in sys.path:  # an editable installation only finds the wheel's packages
         sys.path.append(CHECKOUT)
     module, _, name = path.partition(":")
     try:

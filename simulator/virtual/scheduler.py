@@ -1,4 +1,4 @@
-"""vLLM's scheduler and KV manager without a model or a device, on a clock that the replay moves."""
+"""vLLM's scheduler and KV manager without a model or a device, on the replay's clock."""
 
 import json
 import logging
@@ -27,11 +27,11 @@ from replicas.engine.scheduler import DynamicBatchScheduler
 from simulator.virtual.plan import Plan, Speculation
 from simulator.virtual.swap import SwapConnector
 
-TOKEN, END = 0, 1  # what the model that is not there generates, and how it ends
+TOKEN, END = 0, 1  # tokens of the absent model, and its end token
 NOTHING: list[int] = []  # these three are shared by all requests: vLLM only reads them
 MORE = [TOKEN]
 LAST = [END]
-# The scheduler asks for a model's shape, and nothing of it enters a decision.
+# The scheduler asks for a model's shape, but no decision depends on it.
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -45,18 +45,18 @@ MODEL = {
     "dtype": "bfloat16",
 }
 
-logging.getLogger("vllm").setLevel(logging.ERROR)  # a custom scheduler class is warned of
+logging.getLogger("vllm").setLevel(logging.ERROR)  # vLLM warns of custom scheduler classes
 
 
 class VirtualClock:
-    """Seconds since the replay began; only the replay moves it."""
+    """Seconds since the replay began; only the replay advances it."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
 
 
 class VirtualScheduler(DynamicBatchScheduler):
-    """The production scheduler on a virtual clock; it also tells what happened."""
+    """The production scheduler on a virtual clock; it also records events."""
 
     fails_open = False  # an error ends a replay
 
@@ -73,7 +73,7 @@ class VirtualScheduler(DynamicBatchScheduler):
         self._preempted: list[str] = []
         self._speculation = speculation
         self._random = Random(0)
-        self.transferred: KVConnectorOutput | None = None  # what the worker tells with a step
+        self.transferred: KVConnectorOutput | None = None  # the worker's message with a step
         super().__init__(*args, **kwargs)
 
     def now_s(self) -> float:
@@ -87,27 +87,27 @@ class VirtualScheduler(DynamicBatchScheduler):
 
     @property
     def cap(self) -> int:
-        """The cap on running requests in force."""
+        """The present cap on running requests."""
         return int(getattr(self, self._cap_name))
 
     def take_preempted(self) -> list[str]:
-        """Who lost its KV blocks since this was last asked."""
+        """Requests that lost their KV blocks since the last call."""
         taken, self._preempted = self._preempted, []
         return taken
 
     def computed(self) -> dict[str, int]:
-        """Tokens computed of each request that is here."""
+        """Computed tokens of each request."""
         return {req_id: request.num_computed_tokens for req_id, request in self.requests.items()}
 
     def chunks(self, scheduled: SchedulerOutput) -> frozenset[str]:
-        """Who is not computed to its last token by this step, just scheduled: it gets no token."""
+        """Requests of the just scheduled step whose prompt is not complete: they get no token."""
         requests = self.requests
         return frozenset(
             one for one in scheduled.num_scheduled_tokens if requests[one].is_prefill_chunk
         )
 
     def drafting_s(self, scheduled: SchedulerOutput) -> float:
-        """What it takes to draft the tokens that the step after this one verifies, seconds."""
+        """Seconds to draft the tokens that the next step verifies."""
         if self._speculation is None:
             return 0.0
         return scheduled.num_spec_tokens_to_schedule * self._speculation.draft_s
@@ -115,14 +115,14 @@ class VirtualScheduler(DynamicBatchScheduler):
     def finish_step(
         self, scheduled: SchedulerOutput, chunks: frozenset[str], remaining: Callable[[str], int]
     ) -> list[EngineCoreOutput]:
-        """End a step: a token for each request whose prompt is computed, and its accepted drafts.
+        """End a step: a token for each request with a complete prompt, and its accepted drafts.
 
         Args:
-            chunks: what ``chunks`` returned for it. With a step ahead, more is computed by now.
-            remaining: how many tokens a request has still to generate.
+            chunks: result of ``chunks`` for this step. With a step ahead, more is computed by now.
+            remaining: gives the tokens that a request still has to generate.
 
         Returns:
-            What the engine sends its client.
+            The engine's outputs to its client.
         """
         ids = list(scheduled.num_scheduled_tokens)
         requests = self.requests
@@ -140,7 +140,7 @@ class VirtualScheduler(DynamicBatchScheduler):
             kv_connector_output=self.transferred,
         )
         outputs = self.update_from_output(scheduled, result)
-        # A step ahead the drafts stay in the worker, and the scheduler has placeholders of them.
+        # With a step ahead drafts stay in the worker, and the scheduler has placeholders.
         if self._speculation and not self.scheduler_config.async_scheduling:
             drafted = [[TOKEN] * scheduled.num_spec_tokens_to_schedule for _ in ids]
             self.update_draft_token_ids(DraftTokenIds(ids, drafted))
@@ -178,9 +178,9 @@ def make_scheduler(
     """A scheduler as EngineCore makes it, with KV memory of ``kv_tokens`` in whole blocks.
 
     Args:
-        graph_tokens: of the largest step that CUDA graphs are captured for; 0: of none.
-        connector: by which KV goes from engine to engine; None: it does not.
-        own: what the class takes on top of vLLM's own arguments.
+        graph_tokens: of the largest step with a CUDA graph; 0: none.
+        connector: moves KV between engines; None: there is none.
+        own: arguments of the class in addition to vLLM's.
     """
     config = _config(plan, max_model_len, by_priority, classes)
     if connector is not None:
@@ -189,7 +189,7 @@ def make_scheduler(
             kv_role="kv_both",
             kv_connector_module_path=connector.__module__,
         )
-        config.scheduler_config.disable_hybrid_kv_cache_manager = True  # as vLLM asks for
+        config.scheduler_config.disable_hybrid_kv_cache_manager = True  # required by vLLM
     config.compilation_config.max_cudagraph_capture_size = graph_tokens
     block_size = plan.engine.block_size
     config.cache_config.num_gpu_blocks = blocks = kv_tokens // block_size + 1  # and the null block
@@ -229,7 +229,7 @@ def _config(
             speculative_config=_speculative(plan),
             **options,
         ).create_engine_config()
-    # A device that vLLM does not schedule ahead for, such as this CPU, turns the argument off.
+    # vLLM turns the argument off for devices such as this CPU.
     config.scheduler_config.async_scheduling = ahead
     return config
 
@@ -237,7 +237,7 @@ def _config(
 def _speculative(plan: Plan) -> dict[str, Any] | None:
     if plan.speculation is None:
         return None
-    made = {  # n-grams need no second model; where drafts come from is not the replay's matter
+    made = {  # n-grams need no second model; the origin of drafts does not matter here
         "method": "ngram",
         "num_speculative_tokens": plan.speculation.tokens,
         "prompt_lookup_max": 2,

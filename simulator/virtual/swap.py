@@ -1,8 +1,7 @@
-"""KV of preempted requests in host memory: it comes back where that is sooner than computing it.
+"""KV of preempted requests in host memory, loaded if that is faster than computing it again.
 
-As vLLM's offloading connector, whose copies to host memory run during the steps. What comes back
-stands before the step that goes on with it, so the link is never hidden: less than such a connector
-gains, and never more.
+As in vLLM's offloading connector, copies to host memory run during steps. A load delays the step
+that needs it and is never hidden, so the gain is a lower bound of such a connector's.
 """
 
 from collections.abc import Callable
@@ -14,11 +13,11 @@ from simulator.virtual.transfer import VirtualConnector
 
 
 class SwapConnector(VirtualConnector):
-    """The scheduler's side.
+    """The scheduler's part.
 
     Attributes:
-        kept: by request id: tokens whose KV host memory has.
-        pays: whether so many tokens come back sooner than they are computed.
+        kept: tokens whose KV is in host memory, by request id.
+        pays: whether loading this many tokens is faster than computing them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -41,7 +40,7 @@ class SwapConnector(VirtualConnector):
 
 
 def sooner(link: Transfer, profile: StepProfile) -> Callable[[int], bool]:
-    """Whether so many tokens come over the link sooner than a step computes them again."""
+    """Whether the link brings tokens sooner than a step computes them again."""
 
     def pays(tokens: int) -> bool:
         step_s = profile.cost.step_s

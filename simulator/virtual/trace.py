@@ -1,4 +1,4 @@
-"""What a replay leaves behind: every request, every step, every gap between two tokens."""
+"""The result of a replay: every request, every step, every gap between two tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ Gap = tuple[float, float, int]  # length, end, the request's number
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one request.
+    """The outcome of one request.
 
     Args:
         refused: its input and output do not fit KV memory: a server answers 400 at once.
-        tokens: how many it was sent.
-        scheduled_s, first_token_s, finished_s: None where the replay ended before.
-        preemptions: how often it lost its KV blocks.
-        computed_tokens: of its prompt and output, where the replay ended before it did.
+        tokens: number that it was sent.
+        scheduled_s, first_token_s, finished_s: None if the replay ended before.
+        preemptions: losses of its KV blocks.
+        computed_tokens: of its prompt and output, if the replay ended before it.
     """
 
     request: Request
@@ -40,12 +40,12 @@ class Step:
     """One step that computed something.
 
     Args:
-        end_s, duration_s: when it was over, and how long it took.
+        end_s, duration_s: its end and duration.
         decodes, prefill_tokens: what it computed.
-        running, waiting, kv_used_tokens: what the engine held while it ran.
-        cap, token_budget: the limits it was scheduled under.
-        predicted_s: by the model learned from the steps before; None where not identified.
-        capacity_per_s: requests/s, as published then; None where not known.
+        running, waiting, kv_used_tokens: the engine's state during it.
+        cap, token_budget: its limits.
+        predicted_s: by the model learned from the steps before; None if not identified.
+        capacity_per_s: requests/s, as published then; None if unknown.
         kv_tokens, prefill_context: as in ``controller.records.StepSample``.
     """
 
@@ -96,6 +96,6 @@ class Trace:
 
 
 def make_gaps(gaps: Sequence[Gap]) -> Gaps:
-    """From (length_s, end_s, request) of each."""
+    """From (length_s, end_s, request) of each gap."""
     length_s, end_s, request = zip(*gaps, strict=True) if gaps else ((),) * 3
     return Gaps(np.array(length_s, float), np.array(end_s, float), np.array(request, np.int64))

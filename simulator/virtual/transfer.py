@@ -1,12 +1,12 @@
-"""KV that goes from engine to engine in virtual time: the connector, and the network cards.
+"""KV transfers between engines in virtual time: the connector, and the network cards.
 
-The connector does what vLLM's ``NixlConnector`` does in the scheduler: a prompt that another engine
-has computed is loaded whole, its last token is computed again, and the blocks there are held until
-they have been read. After a preemption the prompt is computed here.
+The connector does what vLLM's ``NixlConnector`` does in the scheduler. A prompt computed by another
+engine is loaded whole, its last token is computed again, and the blocks there are held until they
+have been read. After a preemption the prompt is computed here.
 
-Each engine has one card that sends and one that receives, each a queue in order of the requests
-to it, at the bandwidth of the link. A transfer passes through both at once, so it takes as long as
-the later of the two, and the latency; neither card stands idle because the other one is busy.
+Each engine has a sending and a receiving card, each a FIFO queue at the bandwidth of the link. A
+transfer passes both at once: it ends with the later of the two, plus the latency. Neither card
+idles because the other is busy.
 """
 
 from dataclasses import dataclass, replace
@@ -20,10 +20,10 @@ from simulator.workloads.requests import Request
 
 
 class VirtualConnector(KVConnectorBase_V1):
-    """The scheduler's side of it; what moves is the replay's matter.
+    """The scheduler's part of a connector; the replay moves the KV.
 
     Attributes:
-        begun: (request id, tokens) of the loads that began since it was last emptied.
+        begun: (request id, tokens) of loads that began since it was last emptied.
     """
 
     loads_by_request = True
@@ -41,7 +41,7 @@ class VirtualConnector(KVConnectorBase_V1):
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         params = request.kv_transfer_params or {}
         if params.get("do_remote_prefill") and num_external_tokens:
-            params["do_remote_prefill"] = False  # once
+            params["do_remote_prefill"] = False  # only once
             self.begun.append((request.request_id, num_external_tokens))
 
     def request_finished(self, request: Any, block_ids: Any) -> Any:
@@ -56,16 +56,16 @@ class VirtualConnector(KVConnectorBase_V1):
         return None
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """No worker is there."""
+        """There is no worker."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """No worker is there."""
+        """There is no worker."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kw: Any) -> None:
-        """No worker is there."""
+        """There is no worker."""
 
     def wait_for_save(self) -> None:
-        """No worker is there."""
+        """There is no worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Moved:
     """One transfer.
 
     Args:
-        asked_s, done_s: when it was asked for, and when all of it was there.
+        asked_s, done_s: times of the request and of its end.
     """
 
     source: int
@@ -96,7 +96,7 @@ class Cards:
         self.moved: list[Moved] = []
 
     def move(self, source: int, target: int, tokens: int, now_s: float) -> float:
-        """Queue the KV of so many tokens; when it is there, seconds."""
+        """Queue the KV of ``tokens``; returns its arrival, seconds."""
         wire_s = self._transfer.wire_s(tokens)
         sent_s = self._sends_s[source] = max(now_s, self._sends_s[source]) + wire_s
         there_s = self._receives_s[target] = max(now_s, self._receives_s[target]) + wire_s
@@ -106,5 +106,5 @@ class Cards:
 
 
 def of_prefill(request: Request) -> Request:
-    """The same request as a prefill engine gets it: one token of its answer."""
+    """The request for a prefill engine: one token of its answer."""
     return replace(request, output_tokens=1, max_tokens=1, then=())

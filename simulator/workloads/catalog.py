@@ -1,4 +1,4 @@
-"""Workloads by name, from files, or made up on the command line."""
+"""Workloads by name, from files, or synthetic."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ _MEANS = f"IN,OUT, mean tokens from 1 to {MOST_TOKENS:,}"
 _MEANS_AND_CV = (
     f"IN,OUT,CV, mean tokens from 1 to {MOST_TOKENS:,}, CV of the outputs above 0 to {MOST_CV:g}"
 )
-# Made up on the spot: how many numbers, and which.
+# Synthetic workloads: the number of parameters, and the parameters.
 SYNTHETIC = {
     "fixed": (2, f"IN,OUT, whole tokens from 1 to {MOST_TOKENS:,}"),
     "exponential": (2, _MEANS),
@@ -32,21 +32,21 @@ SYNTHETIC = {
     "long-prompts": (2, _MEANS),
 }
 AGENTS = "agents"
-REASONED = 30_000  # tokens of the longest answer that a context of 32,768 is taken to leave
-LONG_SHARE, LONG_FROM, LONG_TO = 0.05, 16_384, 32_000  # of prompts, in tokens
+REASONED = 30_000  # tokens of the longest answer in a context of 32,768
+LONG_SHARE, LONG_FROM, LONG_TO = 0.05, 16_384, 32_000  # of prompts; tokens
 
 
 def load_workload(spec: str) -> Workload:
-    """The workload that a word on the command line names.
+    """The workload of a command-line spec.
 
     ``NAME``, ``FILE[:NAME]`` (JSON), ``FILE`` (JSONL), ``fixed:IN,OUT``, ``exponential:IN,OUT``,
     ``lognormal:IN,OUT,CV`` (mean tokens; prompts with CV 1, outputs with this CV),
-    ``reasoning:IN,OUT,CV`` (the same with outputs of up to ``REASONED`` tokens),
+    ``reasoning:IN,OUT,CV`` (lognormal with outputs of up to ``REASONED`` tokens),
     ``long-prompts:IN,OUT`` (exponential, but 5% of the prompts have 16k to 32k tokens),
     ``agents[:TURNS,TOOL,OUT,PAUSE_S]`` (conversations, ``simulator.workloads.conversations``).
 
     Raises:
-        ConfigError: nothing has that name, or the file is wrong at a line and field.
+        ConfigError: the name is unknown, or the file is wrong at a line and field.
     """
     kind, _, lengths = spec.partition(":")
     if kind == AGENTS:

@@ -1,10 +1,10 @@
-"""Conversations of agents: turns that follow each other, on a context that grows.
+"""Conversations of agents: consecutive turns, on a growing context.
 
-A turn's prompt is the one before it, its answer, and what the tool said. It comes when that answer
-has ended and the tool has run, so when it comes is the replay's matter (a closed loop). No public
-table holds turns with their pauses. The defaults are made up around what was told of coding agents:
-43 turns in the median, over 96% of the prompt tokens found in the prefix cache, 86% of the next
-requests within a second (vLLM's issue 57103).
+A turn's prompt is the one before it, its answer, and the tool's result. It arrives when that answer
+has ended and the tool has run, so the replay decides its time (a closed loop). No public trace has
+turns with pauses. The defaults are made up around reports on coding agents: 43 turns in the median,
+over 96% of prompt tokens found in the prefix cache, 86% of the next requests within a second
+(vLLM's issue 57103).
 """
 
 import math
@@ -17,11 +17,11 @@ from replicas.engine.prefixes import PREFIX_TOKENS
 from simulator.workloads.lengths import LogNormal
 from simulator.workloads.requests import Request
 
-SYSTEM_TOKENS = 4 * PREFIX_TOKENS  # instructions and tools, which all conversations begin with
-TASK = LogNormal(1_000, 1.0)  # tokens of what the person asks
+SYSTEM_TOKENS = 4 * PREFIX_TOKENS  # instructions and tools, common to all conversations
+TASK = LogNormal(1_000, 1.0)  # tokens of the person's task
 TURNS_CV, TOOL_CV, OUTPUT_CV = 0.5, 1.5, 1.0
-PAUSE_SIGMA = 0.85  # of the pause's logarithm: by the median of 0.4 s, 86% are within a second
-MOST_TURNS, MOST_CONTEXT = 1_000, 31_000  # the turn that would be longer is not asked any more
+PAUSE_SIGMA = 0.85  # of the pause's logarithm: with a median of 0.4 s, 86% are within a second
+MOST_TURNS, MOST_CONTEXT = 1_000, 31_000  # a turn with a longer context is not sent
 MOST_PAUSE_S = 3_600.0
 DEFAULTS = (43.0, 400.0, 100.0, 0.4)
 FORM = (
@@ -33,12 +33,11 @@ FORM = (
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """Conversations with turns, results and answers lognormal, and lognormal pauses.
+    """Conversations with lognormal turns, results, answers and pauses.
 
-    Args:
-        turns: their median number.
-        tool_tokens, output_tokens: means of a tool's result and of an answer.
-        pause_s: the median from the end of an answer to the next turn.
+    turns: median number.
+    tool_tokens, output_tokens: means of a tool's result and of an answer.
+    pause_s: median time from the end of an answer to the next turn.
     """
 
     turns: float
@@ -47,7 +46,7 @@ class Agents:
     pause_s: float
 
     def draw(self, n: int, rng: np.random.Generator) -> list[Request]:
-        """The first turns of n conversations, which all come at 0."""
+        """The first turns of n conversations, all at time 0."""
         return [self._conversation(number, rng) for number in range(n)]
 
     def _conversation(self, number: int, rng: np.random.Generator) -> Request:

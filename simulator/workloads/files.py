@@ -1,4 +1,4 @@
-"""Workloads that people write down: quantiles of traces (JSON) and single requests (JSONL)."""
+"""Workload files: quantiles of traces (JSON) and single requests (JSONL)."""
 
 from pathlib import Path
 from typing import Annotated, Self
@@ -12,7 +12,7 @@ from replicas.engine.prefixes import PREFIX_TOKENS
 from simulator.workloads.lengths import MOST_TOKENS
 from simulator.workloads.requests import Request
 
-MOST_S = 1e7  # from the first arrival to the last: four months take minutes to replay
+MOST_S = 1e7  # span of arrivals: four months take minutes to replay
 Length = Annotated[float, Field(gt=0, le=MOST_TOKENS)]
 Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS)]
 
@@ -23,7 +23,7 @@ class QuantileEntry(Block):
     Args:
         quantiles: percent, from 0 to 100, ascending.
         input_tokens, output_tokens: the lengths at these quantiles.
-        spearman: rank correlation of the two.
+        spearman: rank correlation of input and output.
         mean_rate_per_s, gap_cv: arrivals, and the coefficient of variation of their gaps.
         rate_per_s_by_minute: the trace's rate in each of its minutes; not used to draw.
         idc_60s: index of dispersion of the counts per minute; not used to draw.
@@ -61,15 +61,15 @@ class WorkloadFile(Block):
 
 
 class RequestLine(Block):
-    """One line of a JSONL workload, as ``brimful capture`` writes it too.
+    """One line of a JSONL workload, as written by ``brimful capture``.
 
     Args:
-        arrival_s: from any origin, Unix time too.
-        output_tokens: those that were generated; 0 where the client left before the first one, or
-            asked for an embedding, which is replayed as one token.
-        cancelled: its client left; replayed as an answer that ended there.
-        service: the class it was of; a replay goes by the priority.
-        replica: which one served it.
+        arrival_s: from any origin, Unix time included.
+        output_tokens: generated tokens; 0 if the client left before the first one, or asked for an
+            embedding. It is replayed as one token.
+        cancelled: the client left; replayed as an answer that ends there.
+        service: its class; a replay only uses the priority.
+        replica: the replica that served it.
         prefix: see ``Request``.
     """
 
@@ -107,13 +107,13 @@ def read_workloads(path: Path) -> dict[str, QuantileEntry]:
 
 
 def read_requests(path: Path, replica: str | None = None) -> tuple[Request, ...]:
-    """The requests of a JSONL file, in order of arrival, the first at 0; empty lines are left out.
+    """The requests of a JSONL file, in order of arrival, the first at 0; empty lines are skipped.
 
     Args:
-        replica: only those that it served; None: all.
+        replica: only requests that it served; None: all.
 
     Raises:
-        ConfigError: naming the line and field that is wrong, or they come over too long a time.
+        ConfigError: naming the line and field that is wrong, or the span of arrivals is too long.
     """
     lines = [
         parse_json_line(text, RequestLine, str(path), number)

@@ -1,4 +1,4 @@
-"""Distributions of lengths, by their quantile functions."""
+"""Length distributions, by their quantile functions."""
 
 import math
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-LONGEST = 8192  # tokens of a lognormal draw: what a chat model's context leaves
-MOST_TOKENS = 10_000_000  # that a prompt or an output may be said to have: beyond any context
+LONGEST = 8192  # tokens of a lognormal draw, within a chat model's context
+MOST_TOKENS = 10_000_000  # of a prompt or an output; beyond any context
 MOST_CV = 100.0  # of lengths
 
 
@@ -36,7 +36,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """The whole-numbered exponential (geometric from 1) with this mean, cut at ``cut``."""
+    """The integer exponential (geometric from 1) with this mean, cut at ``cut``."""
 
     mean: float
     cut: int | None = None
@@ -65,7 +65,7 @@ class LogNormal:
 
 @dataclass(frozen=True, slots=True)
 class SomeLong:
-    """``base``, but a share of all is uniform from ``low`` to ``high`` tokens."""
+    """``base``, but a share is uniform from ``low`` to ``high`` tokens."""
 
     base: Marginal
     share: float
@@ -81,7 +81,7 @@ class SomeLong:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Tokens at some percents, straight lines between."""
+    """Tokens at some percentages, linear between them."""
 
     percents: tuple[float, ...]
     tokens: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""``max_tokens`` as clients send it: room above the output length, which none of them knows."""
+"""``max_tokens`` as clients send it: above the output length, which no client knows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -9,16 +9,16 @@ import numpy as np
 from simulator.workloads.requests import Request
 
 MaxTokens = int | Literal["spread", "exact", "context"]
-"""A rule for the requests that bring no ``max_tokens`` of their own.
+"""A rule for requests without ``max_tokens``.
 
-``spread``: one of ``SENT`` that is above the output length, each as likely as the others; above all
-of them the next power of two. A number: that one, or the next power of two above a longer output.
-``exact``: the output length itself, which tells every policy the answer. ``context``: none is sent,
-and the server allows what ``max_model_len`` has room for.
+``spread``: one of ``SENT`` above the output length, each equally likely; beyond all of them the
+next power of two. A number: that number, or the next power of two above a longer output. ``exact``:
+the output length itself, which tells every policy the answer. ``context``: none is sent, and the
+server allows what fits ``max_model_len``.
 """
 
 SPREAD: MaxTokens = "spread"
-SENT = (256, 512, 1024, 2048, 4096)  # what clients set, and what client libraries default to
+SENT = (256, 512, 1024, 2048, 4096)  # common values of clients and client libraries
 
 
 def stated(rule: MaxTokens) -> str:
@@ -33,10 +33,10 @@ def stated(rule: MaxTokens) -> str:
 
 
 def with_max_tokens(requests: Iterable[Request], rule: MaxTokens, seed: int) -> tuple[Request, ...]:
-    """The same requests, each with what its client allows; those that have it keep it.
+    """The requests with ``max_tokens``; a request that has it keeps it.
 
     Args:
-        seed: of a stream of its own: lengths and arrivals of the same seed do not change.
+        seed: of a separate stream: lengths and arrivals with this seed do not change.
     """
     given = tuple(requests)
     # A sibling of the two streams of simulator.workloads.traffic.

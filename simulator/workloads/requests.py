@@ -1,4 +1,4 @@
-"""What a replay is given: requests with their arrival and their lengths."""
+"""The requests of a replay, with arrivals and lengths."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,16 +11,16 @@ class Request:
     """One request of a workload.
 
     Args:
-        output_tokens: how many it will generate; no policy may know.
-        max_tokens: what its client allowed; None: as much as the context has room for.
+        output_tokens: number that it will generate; no policy may know it.
+        max_tokens: the client's bound; None: as much as the context allows.
         priority: lower is served first; priorities are on if any is not 0.
-        service: the class it asks for, of ``Ground.classes``; None: none.
-        prefix: names of what its prompt begins with, one for each ``PREFIX_TOKENS``; prompts share
-            as many of them as their names are the same.
-        conversation: prompts of one conversation begin alike, as far as the shorter one goes; None:
-            it is of none.
-        then: the requests that follow it in its conversation, in order. The ``arrival_s`` of each
-            is counted from the end of the answer before it.
+        service: its class, of ``Ground.classes``; None: none.
+        prefix: names of the beginning of its prompt, one for each ``PREFIX_TOKENS``; prompts share
+            a prefix as far as their names are equal.
+        conversation: prompts of one conversation agree as far as the shorter one goes; None: it is
+            in none.
+        then: the requests that follow it in its conversation, in order. Each ``arrival_s`` is
+            counted from the end of the answer before.
     """
 
     arrival_s: float
@@ -42,7 +42,7 @@ def every(requests: Iterable[Request]) -> Iterator[Request]:
 
 
 def follow_up(request: Request, ended_s: float) -> Request | None:
-    """The next request of its conversation, where its answer ended then; None: it was the last."""
+    """The next request of its conversation, if its answer ended at ``ended_s``; None: none."""
     if not request.then:
         return None
     first, rest = request.then[0], request.then[1:]
@@ -51,7 +51,7 @@ def follow_up(request: Request, ended_s: float) -> Request | None:
 
 @dataclass(frozen=True, slots=True)
 class LengthStats:
-    """Means over requests: what a fluid limit needs.
+    """Means over requests, for the fluid limit.
 
     Args:
         mean_input, mean_output: tokens.

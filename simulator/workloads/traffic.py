@@ -16,14 +16,14 @@ from simulator.workloads.requests import Request
 
 Rate = float | Literal["own"]
 DEFAULT_REQUESTS = 1000
-BURSTY_CV = 1.5  # of the gaps between arrivals, from there on; Poisson's is 1
+BURSTY_CV = 1.5  # CV of gaps that counts as bursty; Poisson's is 1
 
 
 class Source(Protocol):
-    """Where a workload's requests are from."""
+    """The origin of a workload's requests."""
 
     def draw(self, n: int, rng: np.random.Generator) -> list[Request]:
-        """n requests that all come at 0."""
+        """n requests at time 0."""
         ...
 
 
@@ -52,7 +52,7 @@ def _cdf(z: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Requests as they were seen, in order; from the first again where more are asked for."""
+    """Recorded requests in order, repeated from the first if more are needed."""
 
     requests: tuple[Request, ...]
 
@@ -63,10 +63,10 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests to draw, and how they come by themselves.
+    """Requests to draw, and their own arrivals.
 
     Args:
-        rate_per_s: its own mean rate; None: it has none, all come at once.
+        rate_per_s: its mean rate; None: all come at once.
     """
 
     name: str
@@ -81,12 +81,12 @@ class Workload:
 
     @property
     def talks(self) -> bool:
-        """Whether requests follow each other's answers."""
+        """Whether requests follow answers of others."""
         return isinstance(self.source, Agents)
 
     @property
     def bursts(self) -> bool:
-        """Whether it comes in bursts by itself: recorded arrivals, or gaps beyond Poisson's."""
+        """Whether it is bursty: recorded arrivals, or gaps beyond Poisson's."""
         return bool(self.recorded) or self.gap_cv > BURSTY_CV
 
     def unit_arrivals(self, n: int, gap_cv: float | None, rng: np.random.Generator) -> Floats:
@@ -100,12 +100,12 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests with arrivals at a mean rate of 1, to be had at any rate."""
+    """Requests with arrivals at a mean rate of 1, to be scaled."""
 
     requests: tuple[Request, ...]
 
     def at(self, rate_per_s: float) -> tuple[Request, ...]:
-        """The same requests at this rate; infinite: all at once."""
+        """The requests at this rate; infinite: all at once."""
         return tuple(replace(r, arrival_s=r.arrival_s / rate_per_s) for r in self.requests)
 
 
@@ -116,10 +116,10 @@ def draw_traffic(
     seed: int,
     max_tokens: MaxTokens = SPREAD,
 ) -> Traffic:
-    """n requests at a mean rate of 1; lengths, arrivals, ``max_tokens`` have streams of their own.
+    """n requests at a mean rate of 1; lengths, arrivals and ``max_tokens`` have separate streams.
 
     Args:
-        max_tokens: what clients allow, of requests that do not bring it.
+        max_tokens: rule for requests without ``max_tokens``.
     """
     lengths, arrivals = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
     requests = workload.source.draw(n, lengths)
@@ -140,7 +140,7 @@ def draw_requests(
 
     Args:
         rate: per second; ``own``: as recorded, or at the workload's own rate, or all at once.
-        max_tokens: what clients allow, of requests that do not bring it.
+        max_tokens: rule for requests without ``max_tokens``.
     """
     if n is None:
         n = len(workload.recorded) or DEFAULT_REQUESTS
@@ -164,7 +164,7 @@ class Phase:
 def draw_phases(
     phases: Sequence[Phase], gap_cv: float | None, seed: int, max_tokens: MaxTokens = SPREAD
 ) -> tuple[Request, ...]:
-    """The requests of one phase after the other, rate x seconds of each."""
+    """The requests of consecutive phases, rate x seconds of each."""
     requests: list[Request] = []
     start_s = 0.0
     for index, phase in enumerate(phases):
