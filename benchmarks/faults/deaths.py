@@ -6,6 +6,7 @@ and undisturbed.
 
 import asyncio
 import contextlib
+import math
 import random
 import signal
 import time
@@ -19,7 +20,7 @@ import ray
 from openai import APIError
 
 from benchmarks.faults.client import TIMEOUT_S, ended
-from benchmarks.faults.stack import MODEL, REPLICAS, SERVER, URL, Fleet
+from benchmarks.faults.stack import MODEL, SERVER, URL, Fleet
 from benchmarks.live.stock_client import ID, StockClient
 from controller.fleet.actor import find_controller
 from replicas.emulator.executor import POSITIONS, token_at
@@ -31,6 +32,7 @@ SIGNALS = {
     "engine_hangs": ("SIGSTOP: it hangs", signal.SIGSTOP),
 }
 STREAMS, TOKENS, BEGUN = 20, 300, 10
+ITL_S = 0.1  # in which a token of a stream that stays is in time
 TOLD_S = 30.0  # for the controller to know what became of them
 
 
@@ -63,6 +65,7 @@ class Death:
         wrong: whole streams with tokens that are not those expected.
         outcomes: of the dead engine's requests, as the controller was told.
         gaps_s: of those that moved, the longest first.
+        others: shares of the gaps of other streams that are at most ``ITL_S``: before and after.
     """
 
     streams: int
@@ -71,6 +74,26 @@ class Death:
     outcomes: dict[str, int]
     gaps_s: Sequence[float]
     errors: tuple[str, ...]
+    others: tuple[float, float]
+
+    def __add__(self, more: "Death") -> "Death":
+        """Both, one after the other; of ``others`` the mean."""
+        names = self.ends.keys() | more.ends, self.outcomes.keys() | more.outcomes
+        ends, outcomes = (
+            {name: a.get(name, 0) + b.get(name, 0) for name in both}
+            for both, a, b in zip(
+                names, (self.ends, self.outcomes), (more.ends, more.outcomes), strict=True
+            )
+        )
+        share = self.streams / (self.streams + more.streams)
+        before, after = (
+            share * a + (1 - share) * b for a, b in zip(self.others, more.others, strict=True)
+        )
+        return Death(
+            self.streams + more.streams, ends, self.wrong + more.wrong, outcomes,
+            sorted([*self.gaps_s, *more.gaps_s], reverse=True),
+            tuple(sorted({*self.errors, *more.errors})), (before, after),
+        )  # fmt: skip
 
 
 def prompts(count: int) -> list[list[int]]:
@@ -82,16 +105,16 @@ def prompts(count: int) -> list[list[int]]:
 def death(there: Fleet, sent: signal.Signals, count: int, *, emulated: bool) -> Death:
     """Send one engine a signal while so many streams are under way."""
     there.wait_whole()
-    while len(engines(there)) < REPLICAS:  # Ray Serve may not know yet of the last one's end
+    while len(engines(there)) < there.count:  # Ray Serve may not know yet of the last one's end
         time.sleep(0.5)
         there.wait_whole()
     asked = prompts(count)
     if emulated:
         expected = [[token_at(len(p) + i, VOCAB) for i in range(TOKENS)] for p in asked]
     else:
-        whole = asyncio.run(_streams(there, asked, None, emulated=False))
+        whole, _ = asyncio.run(_streams(there, asked, None, emulated=False))
         expected = [one.tokens for one in whole]
-    seen = asyncio.run(_streams(there, asked, sent, emulated=emulated))
+    seen, died_s = asyncio.run(_streams(there, asked, sent, emulated=emulated))
     ends: dict[str, int] = {}
     for one in seen:
         ends[one.end] = ends.get(one.end, 0) + 1
@@ -100,15 +123,30 @@ def death(there: Fleet, sent: signal.Signals, count: int, *, emulated: bool) -> 
         for one, known in zip(seen, expected, strict=True)
     ]
     outcomes = _outcomes()
-    gaps_s = sorted((one.longest_gap_s for one in seen), reverse=True)[: outcomes.get("moved", 0)]
+    known = sorted(seen, key=lambda one: one.longest_gap_s, reverse=True)
+    moved = outcomes.get("moved", 0)
+    gaps_s = [one.longest_gap_s for one in known[:moved]]
+    others = in_time(known, 0.0, died_s), in_time(known[moved:], died_s, math.inf)
     errors = tuple(sorted({one.error for one in seen if one.error}))
-    return Death(count, ends, sum(wrong), outcomes, gaps_s, errors)
+    return Death(count, ends, sum(wrong), outcomes, gaps_s, errors, others)
+
+
+def in_time(streams: Sequence[Stream], since_s: float, until_s: float) -> float:
+    """The share of gaps that ended then and are at most ``ITL_S``."""
+    gaps_s = [
+        b - a
+        for one in streams
+        for a, b in zip(one.at_s, one.at_s[1:], strict=False)
+        if since_s < b <= until_s
+    ]
+    return sum(gap <= ITL_S for gap in gaps_s) / max(len(gaps_s), 1)
 
 
 async def _streams(
     there: Fleet, asked: list[list[int]], sent: signal.Signals | None, *, emulated: bool
-) -> list[Stream]:
-    seen = [Stream(prompt) for prompt in asked]
+) -> tuple[list[Stream], float]:
+    """The streams, and when the engine died by their clients' clock."""
+    seen, died_s = [Stream(prompt) for prompt in asked], 0.0
     client = StockClient(URL, TIMEOUT_S)
     async with client.api:
         tasks = [asyncio.create_task(_one(client, str(i), s, emulated)) for i, s in enumerate(seen)]
@@ -116,8 +154,9 @@ async def _streams(
             await asyncio.sleep(0.01)
         if sent is not None:
             engines(there)[0].send_signal(sent)
+            died_s = client.now_s()
         await asyncio.gather(*tasks)
-    return seen
+    return seen, died_s
 
 
 async def _one(client: StockClient, number: str, seen: Stream, emulated: bool) -> None:

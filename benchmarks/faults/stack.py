@@ -34,12 +34,14 @@ class FaultsError(BrimfulError):
     """The fleet did not come to the state that a fault needs."""
 
 
-def application(slots: int = SLOTS, bundle: dict[str, float] | None = None) -> dict[str, Any]:
+def application(
+    slots: int = SLOTS, bundle: dict[str, float] | None = None, replicas: int = REPLICAS
+) -> dict[str, Any]:
     """The fleet; another ``slots`` is another version of it."""
     return emulated_application(
         MODEL,
         engine={"max_num_seqs": slots, "max_num_batched_tokens": 512, "max_model_len": 1024},
-        deployment={"num_replicas": REPLICAS, "health_check_period_s": 5},
+        deployment={"num_replicas": replicas, "health_check_period_s": 5},
         emulate={"profile": "paper-fig3", "kv_tokens": 40_000},
         bundle=bundle,
         batching={"policy": "static"},
@@ -48,9 +50,9 @@ def application(slots: int = SLOTS, bundle: dict[str, float] | None = None) -> d
     )
 
 
-def real_application() -> dict[str, Any]:
+def real_application(replicas: int = REPLICAS) -> dict[str, Any]:
     """As many engines of a tiny model, in float32: a greedy answer does not depend on its batch."""
-    app = application()
+    app = application(replicas=replicas)
     (entry,) = app["args"]["llm_configs"]
     del entry["emulate"]
     entry["engine_kwargs"] |= {
@@ -64,6 +66,13 @@ def real_application() -> dict[str, Any]:
 
 class Fleet(Deployed):
     """The deployed fleet, and where its processes are."""
+
+    count = REPLICAS
+
+    def deploy(self, application: dict[str, Any]) -> None:
+        (entry,) = application["args"]["llm_configs"]
+        self.count = entry["deployment_config"]["num_replicas"]
+        super().deploy(application)
 
     def wait_whole(self, timeout_s: float = TIMEOUT_S) -> None:
         """Return once all replicas and the router run, report, and are reached.
@@ -85,7 +94,7 @@ class Fleet(Deployed):
         routers = len(self.replicas(ROUTER))  # one on each node, as Ray Serve decides
         healthy = all(d["status"] == "HEALTHY" for d in app["deployments"].values())
         servers = len(self.replicas(SERVER))
-        return healthy and routers > 0 and servers == REPLICAS and len(reports()) >= REPLICAS
+        return healthy and routers > 0 and servers == self.count and len(reports()) >= self.count
 
     def replicas(self, deployment: str | tuple[str, ...]) -> dict[str, int]:
         """Process ids of running replicas of a deployment, or of any of several, by replica id."""

@@ -201,9 +201,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         if MARK not in request.request_id:
             super().add_request(request)
             return
-        self.guard.attempt("a request that moved", resume, self, request)
-        super().add_request(request)
-        self.guard.attempt("a request that moved", put_first, self, request)
+        if self.guard.attempt("a request that moved", resume, self, request):
+            super().add_request(request)  # else its replica gives up: no answer is a wrong one
+            self.guard.attempt("a request that moved", put_first, self, request)
 
     def _note_arrival(self, request: Request) -> None:
         for_another = self._role.for_another(request)

@@ -67,6 +67,7 @@ class ControlLink:
         self._finding: asyncio.Task[Any] | None = None  # a search for it in progress
         self._report: EngineReport | None = None
         self._reported_s = asyncio.get_running_loop().time()  # time of the last report
+        self._asked_engine_s: float | None = None  # time of its oldest unanswered call
         self._answered_s = self._reported_s  # time of the controller's last answer
         self._ask_s = -math.inf  # time of its next request
         self._crowded = False  # its periods are longer than configured
@@ -88,6 +89,7 @@ class ControlLink:
         while True:
             next_s = clock() + self._config.period_s
             applied, answer = answer, None  # an answer that cannot be applied is not sent again
+            self._asked_engine_s = self._asked_engine_s or clock()
             try:
                 report = await asyncio.wait_for(
                     channel.exchange(
@@ -99,6 +101,7 @@ class ControlLink:
                     ),
                     timeout=self._config.lease_s,
                 )
+                self._asked_engine_s = None
                 report |= {"config_refused": self.config_refused, "leaving": self._leaves}
                 told = from_wire(EngineReport, report)
                 self._note(told, clock())
@@ -118,6 +121,8 @@ class ControlLink:
                 return
             except Exception as error:  # after any error the replica serves on
                 answer = None
+                if not isinstance(error, TimeoutError):  # an error is an answer, too
+                    self._asked_engine_s = None
                 self._metrics.publish_age(clock() - self._reported_s)
                 self._complaints.log(ENGINE_FAILED, error)
             await asyncio.sleep(max(next_s - clock(), 0))
@@ -265,8 +270,11 @@ class ControlLink:
         return {KEY: stats | ({PREFILL: 1} if self.role == "prefill" else {})}
 
     def silent_s(self) -> float:
-        """Seconds since the engine last answered."""
-        return asyncio.get_running_loop().time() - self._reported_s
+        """Seconds the engine has owed an answer; 0 before its first step, which may compile."""
+        asked_s = self._asked_engine_s
+        if asked_s is None or self._report is None or not self._report.busy_s:
+            return 0.0
+        return asyncio.get_running_loop().time() - asked_s
 
     async def tell(self, moves: dict[str, Any]) -> None:
         """Tell the controller the present outcomes of a dead engine's requests."""

@@ -30,6 +30,7 @@ KILLS_WITHIN_S = 1.0  # an engine that dies so soon after a request's token may 
 RETRY_S = 0.1  # until another replica is asked whether it takes a request
 TOLD_S = 10.0  # between the death of an engine and its last output, at most
 LOOK_S = 1.0  # between two looks at whether the engine answers
+OURS = "brimful_"  # utility calls of ``replicas.engine.channel``
 # What counts generated tokens alone: vLLM's first model runner takes no generated tokens.
 COUNTED = (
     *("presence_penalty", "frequency_penalty", "bad_words", "thinking_token_budget"),
@@ -72,12 +73,14 @@ class Failover:
         self._moving: dict[str, asyncio.Task[None]] = {}
         self._died = asyncio.Event()
         self._died_s = 0.0
+        self._calls = 0  # of others, which may take the engine long: a profile, new weights
         self.ended: Counter[str] = Counter()
         self.gaps_s: list[float] = []
         self._guard(client.output_processor, client.engine_core)
 
     def _guard(self, processor: Any, core: Any) -> None:
         add, abort, send = processor.add_request, processor.abort_requests, core.add_request_async
+        call = core.call_utility_async
 
         def added(request: Any, *args: Any, **options: Any) -> None:
             add(request, *args, **options)
@@ -95,6 +98,14 @@ class Failover:
                 if self._died.is_set():  # else ``propagate_error`` is about to be called
                     self._lost(request.request_id)
 
+        async def called(method: str, *args: Any) -> Any:
+            others = not method.startswith(OURS)
+            self._calls += others
+            try:
+                return await call(method, *args)
+            finally:
+                self._calls -= others
+
         def aborted(ids: Any, *args: Any, **options: Any) -> Any:
             gone = abort(ids, *args, **options)
             for one in gone:
@@ -110,6 +121,7 @@ class Failover:
 
         processor.add_request, processor.abort_requests = added, aborted
         processor.propagate_error, core.add_request_async = failed, sent
+        core.call_utility_async = called
 
     def so_far(self) -> dict[str, Any]:
         """What became of the dead engine's requests: counts by outcome, seconds without tokens."""
@@ -260,13 +272,14 @@ class Failover:
         """Kill an engine that has requests and answers nothing for too long.
 
         Args:
-            silent_s: since its last answer.
+            silent_s: how long it has owed an answer.
         """
         looks = 0  # two: this process itself may have stood still
         while self._config.hang_s is not None and not self._died.is_set():
             await asyncio.sleep(LOOK_S)
             asked = self._client.output_processor.request_states
-            looks = looks + 1 if asked and silent_s() > self._config.hang_s else 0
+            silent = asked and not self._calls and silent_s() > self._config.hang_s
+            looks = looks + 1 if silent else 0
             if looks == 2:
                 logger.error("The engine answered nothing for %.0f s, and is killed.", silent_s())
                 manager = self._client.engine_core.resources.engine_manager

@@ -163,6 +163,16 @@ async def test_a_fault_of_the_engines_side_is_one_lost_report(link: Link, fault:
     assert link.applied[-1] == ANSWER
 
 
+@pytest.mark.parametrize("fault", FAULTS, ids=repr)
+async def test_an_engine_that_answers_anything_does_not_hang(link: Link, fault: Turn) -> None:
+    link.engine = [GOOD, fault]
+    await link.run(3)
+    assert link.link.silent_s() == 0.0  # its first step may compile
+    link.engine = [{**GOOD, "busy_s": 1.0}, fault]
+    await link.run(3)
+    assert (link.link.silent_s() > 0) is isinstance(fault, TimeoutError)
+
+
 CONTROLLER_FAULTS = [
     {},
     {key: value for key, value in ANSWER.items() if key != "switches"},

@@ -1,6 +1,7 @@
 """Engines die under their requests, and others go on with them: three real ones."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import httpx
 import pytest
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -17,11 +19,13 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from replicas.admission.gate import ends_with_engine
+from replicas.engine.channel import exchange
 from replicas.engine.settings import FailoverConfig
 from replicas.server.carried import Accepted, Carried
 from replicas.server.failover import Failover, NotMovedError
-from tests.vllm.emulated_app import OURS, started
+from tests.vllm.emulated_app import OURS, app_around, started
 from tests.vllm.harness import batching
+from tests.vllm.probes import CHAT, COMPLETIONS, HI, RESPONSES, TOOL
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -35,13 +39,13 @@ Kinds = dict[str, dict[str, Any]]
 class Fleet:
     """Engines that call each other as replicas do, without Ray."""
 
-    def __init__(self, model: Path, names: str) -> None:
-        self.llms: dict[str, AsyncLLM] = {name: one_engine(model) for name in names}
+    def __init__(self, llms: dict[str, AsyncLLM]) -> None:
+        self.llms = llms
         self.failovers = {}
-        for name, llm in self.llms.items():
+        for name, llm in llms.items():
             config = FailoverConfig(wait_s=WAIT_S)
             self.failovers[name] = Failover(llm, config, name, self.call, self.others)
-        self.carried = {name: Carried(llm, name, {}) for name, llm in self.llms.items()}
+        self.carried = {name: Carried(llm, name, {}) for name, llm in llms.items()}
 
     async def call(self, moved: Any) -> AsyncIterator[Any]:
         if moved.request.external_req_id == "kills":
@@ -59,10 +63,11 @@ class Fleet:
         os.kill(process.pid, signal.SIGKILL)
 
 
-def one_engine(model: Path) -> AsyncLLM:
-    args = AsyncEngineArgs(
+def engine_args(model: Path, slots: int = SLOTS) -> AsyncEngineArgs:
+    return AsyncEngineArgs(
         model=str(model),
-        max_num_seqs=SLOTS,
+        served_model_name=["m"],
+        max_num_seqs=slots,
         max_num_batched_tokens=64,
         max_model_len=512,
         block_size=32,
@@ -72,7 +77,6 @@ def one_engine(model: Path) -> AsyncLLM:
         dtype="float32",  # so that a greedy answer does not depend on its batch
         enforce_eager=True,
     )
-    return started(args)
 
 
 @dataclass
@@ -119,7 +123,7 @@ async def until_begun(answers: dict[str, Answer], tokens: int, count: int = SLOT
 
 
 async def test_answers_of_engines_that_die_are_those_of_one_that_does_not(tiny_llama: Path) -> None:
-    fleet = Fleet(tiny_llama, "abc")
+    fleet = Fleet({name: started(engine_args(tiny_llama)) for name in "abc"})
     kinds: Kinds = {
         "plain": {},
         "logprobs": {"logprobs": 2, "prompt_logprobs": 1},
@@ -174,3 +178,90 @@ async def test_answers_of_engines_that_die_are_those_of_one_that_does_not(tiny_l
     assert f"within {WAIT_S} s" in said["waits"]
     assert "2 other engines died" in said["kills"]
     assert fleet.failovers["c"].ended == {"cannot": 2, "waited": 1, "moved_out": 1}
+
+
+def told(body: str) -> dict[str, Any]:
+    """What an answer says, however it was cut into events: texts joined, the last of each count."""
+    found: dict[str, Any] = {}
+
+    def walk(value: Any) -> None:
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(item, dict | list):
+                walk(item)
+            elif isinstance(item, str) and key in TEXTS:
+                found[key] = found.get(key, "") + item
+            elif isinstance(item, int) and key in COUNTS:
+                found[key] = item
+
+    lines = [line.removeprefix("data: ") for line in body.splitlines()]
+    for line in lines:
+        if line.startswith("{"):
+            walk(json.loads(line))
+    return found
+
+
+TEXTS = ("text", "content", "arguments", "delta", "partial_json", "finish_reason", "stop_reason")
+COUNTS = ("output_tokens", "completion_tokens", "prompt_tokens", "input_tokens", "error", "code")
+GREEDY = {"model": "m", "temperature": 0, "repetition_penalty": 1.3, "ignore_eos": True}
+ASK = {**GREEDY, "prompt": "a river", "max_tokens": 60}
+TALK = {**GREEDY, "messages": HI, "max_tokens": 60}
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+NAMED = {"type": "function", "function": {"name": "f"}}
+ANSWER = {"model": "m", "input": "hi", "max_output_tokens": 60, "temperature": 0}
+ANTHROPIC_TOOL = {"name": "f", "input_schema": TOOL["function"]["parameters"]}
+MESSAGE = {"model": "m", "messages": HI, "max_tokens": 60, "temperature": 0, "stream": True}
+BY_API = {
+    "echo": (COMPLETIONS, {**ASK, **STREAM, "echo": True, "logprobs": 2}),
+    "several": (COMPLETIONS, {**ASK, "prompt": ["a river", "a jar"], "logprobs": 1}),
+    "siblings": (COMPLETIONS, {**ASK, "temperature": 1, "n": 2}),
+    "chat": (CHAT, {**TALK, "logprobs": True}),
+    "tool": (CHAT, {**TALK, **STREAM, "tools": [TOOL], "tool_choice": NAMED}),
+    "response": (RESPONSES, ANSWER),
+    "response in events": (RESPONSES, {**ANSWER, "stream": True}),
+    "message": ("/v1/messages", MESSAGE),
+    **{f"at {k}": (COMPLETIONS, {**ASK, "max_tokens": k}) for k in range(BEFORE - 1, BEFORE + 8)},
+}
+
+
+def fewest(states: Any) -> int:
+    """Of the tokens that each of these has."""
+    return min(len(one.detokenizer.output_token_ids) for one in states.values())
+
+
+async def test_every_api_goes_on_and_who_leaves_is_left(tiny_llama: Path) -> None:
+    apps, llms = {}, {}
+    for name in "ab":
+        args = engine_args(tiny_llama, 2 * len(BY_API))
+        tools = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
+        llms[name], apps[name] = await app_around(args, tools)
+    fleet = Fleet(llms)
+
+    async def answers(name: str) -> dict[str, dict[str, Any]]:
+        transport = httpx.ASGITransport(apps[name])
+        async with httpx.AsyncClient(transport=transport, base_url="http://m", timeout=120) as to:
+            got = await asyncio.gather(
+                *(to.post(path, json=body) for path, body in BY_API.values())
+            )
+        for one in got:
+            assert one.status_code == 200, one.text
+        return {kind: told(one.text) for kind, one in zip(BY_API, got, strict=True)}
+
+    alone = await answers("b")
+    states = llms["a"].output_processor.request_states
+    left, leaving = ask_all(llms["a"], {"leaves": {"max_tokens": 400}})
+    asked = asyncio.create_task(answers("a"))
+    while len(states) <= len(BY_API) or fewest(states) < BEFORE - 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+    fleet.kill("a")
+    await until_begun(left, 2 * BEFORE, 1)
+    leaving["leaves"].cancel()
+    told_a = await asked
+    for kind, known in alone.items():
+        if kind == "siblings":  # drawn at random
+            known, told_a[kind] = known | {"text": ""}, told_a[kind] | {"text": ""}
+        assert told_a[kind] == known, kind
+    assert not fleet.failovers["a"].ended
+    while (await exchange(llms["b"], None, "b", "g"))["running"]:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert not fleet.carried["b"]._queues
+    assert len(left["leaves"].tokens[0]) < 400
