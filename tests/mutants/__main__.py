@@ -26,7 +26,7 @@ from tests.mutants.run import is_killed, preload
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / ".cache" / "mutants"
 TARGET = 0.85
-MOST_S = 3.0  # CPU time of the tests of one mutant: those that come later run it among much else
+MOST_S = 3.0  # CPU time of the tests of one mutant
 LEFT_OUT = ("__init__.py", "actor.py")  # of the controller: nothing, and what needs Ray
 FILES = [
     *sorted(
@@ -68,15 +68,12 @@ class Cover:
             file: {int(line): tests for line, tests in lines.items()}
             for file, lines in data["lines"].items()
         }
-        self._reach: Counter[str] = Counter()  # lines that a test runs, of all modules
-        for lines in self._lines.values():
-            self._reach.update(test for tests in lines.values() for test in tests)
 
     def tests(self, mutant: Mutant) -> list[str]:
         """Ids of the tests that run its lines, else its function's, else the module's.
 
-        What runs as the module is imported may matter to every test of the module. Tests that run
-        little else come first, up to ``MOST_S``.
+        What runs as the module is imported may matter to every test of the module. The cheapest
+        come first, up to ``MOST_S``.
         """
         lines = self._lines[mutant.file]
         everywhere = 1, max(lines, default=0)
@@ -90,7 +87,7 @@ class Cover:
                 break
         chosen: list[str] = []
         took_s = 0.0
-        for test in sorted(runs, key=lambda t: self._reach[t]):
+        for test in sorted(runs, key=lambda t: self._took_s[t]):
             took_s += self._took_s[test]
             if chosen and took_s > MOST_S:
                 break
