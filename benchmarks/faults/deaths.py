@@ -197,7 +197,7 @@ def engines(there: Fleet) -> list[psutil.Process]:
 
 
 def _outcomes() -> dict[str, int]:
-    """Of the last engine that died, once none of its requests is on its way."""
+    """The counts of the last engine that died, once none of its requests is moving."""
     known: dict[str, int] = {}
     until_s = time.monotonic() + TOLD_S
     while time.monotonic() < until_s:

@@ -207,9 +207,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def _note_arrival(self, request: Request) -> None:
         for_another = self._role.for_another(request)
-        if not for_another and not generated(
-            request.request_id
-        ):  # else its first token came elsewhere
+        # A moved request got its first token from another engine.
+        if not (for_another or generated(request.request_id)):
             self._awaits_first_token[request.request_id] = came_s(request)
         self._autoscaled.come(request, for_another=for_another)
         self._classes.come(request)

@@ -224,7 +224,7 @@ BY_API = {
 
 
 def fewest(states: Any) -> int:
-    """Of the tokens that each of these has."""
+    """The tokens of the shortest of these answers."""
     return min(len(one.detokenizer.output_token_ids) for one in states.values())
 
 
