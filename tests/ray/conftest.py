@@ -185,13 +185,10 @@ def batches_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def emulated(deploy: Deploy, model_path: Path, batches_folder: Path) -> None:
-    """One replica on an emulated accelerator for each of two modules, and the batch API.
-
-    They start together.
-    """
+    """Emulated accelerators for two modules, and the batch API; they start together."""
     deploy(*emulated_applications(model_path, PORT, batches_folder))
-    for name in ("overload", "batched"):
-        wait_reported(name, 1)
+    wait_reported("overload", 1)
+    wait_reported("batched", 2)
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def batched_applications(model_path: Path, port: int, folder: Path) -> list[dict
     app = application(
         "batched",
         model_path,
-        deployment={"num_replicas": 1},
+        deployment={"num_replicas": 2},
         batching={"policy": "adaptive", "sla": {"itl_ms": 1000}},
         classes=BATCH_CLASSES,
         emulate={"profile": PROFILE, "time_scale": 2},
