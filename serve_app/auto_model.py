@@ -6,8 +6,8 @@ names to another. It is for the plain ingress; direct streaming has one model pe
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType, SimpleNamespace
-from typing import Annotated, Any
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt, StringConstraints, field_validator
 
@@ -16,7 +16,6 @@ from controller.config import Block
 from controller.validation import join, shown
 from replicas.admission.asked import KEYS_CLASSES, OBJECTIVE
 from serve_app.routing.prompt import read_prompt
-from serve_app.snapshot import ReplicaStatus
 
 AUTO = "auto_model"
 CHARACTERS_A_TOKEN = 4  # of English text by the usual tokenizers; the ingress has none
@@ -24,7 +23,6 @@ NO_INGRESS = (
     "direct streaming takes one model per application, and no ingress reads what is asked; leave"
     " RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING unset, or leave the key out"
 )
-NO_PLACES: Mapping[str, "Places"] = MappingProxyType({})
 MEDIA = ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url")
 
 
@@ -34,6 +32,8 @@ HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-
 class Rule(Block):
     """Which requests go to a model: those of which all that is set here is true."""
 
+    removed: ClassVar[Mapping[str, str]] = {"idle_frac": "rules go by what is asked alone"}
+
     model: str = Field(description="the model_id")
     prompt_tokens: PositiveInt | None = Field(
         None, description="the prompt has so many tokens or more, taken as a quarter of its text"
@@ -42,9 +42,6 @@ class Rule(Block):
     media: bool | None = Field(None, description="true: images, audio or video are in it")
     service_tier: str | None = Field(None, description="it asks for this class")
     headers: dict[HeaderName, str] = Field({}, description="it has these, with these values")
-    idle_frac: float | None = Field(
-        None, gt=0, le=1, description="at least this share of the model's places is free"
-    )
 
     @field_validator("headers")
     @classmethod
@@ -57,17 +54,13 @@ class Rule(Block):
     @property
     def conditions(self) -> dict[str, Any]:
         """What is set, by key; a header as ``headers.NAME``."""
-        told = self.model_dump(exclude={"headers"}, exclude_none=True)
-        if self.idle_frac is None:  # else whose places are free is part of the condition
-            del told["model"]
+        told = self.model_dump(exclude={"model", "headers"}, exclude_none=True)
         return told | {f"headers.{name}": value for name, value in self.headers.items()}
 
-    def matches(self, asked: "RequestFacts", places: Mapping[str, "Places"] = NO_PLACES) -> bool:
-        """Whether all of it is true. If a model's places are not known, none are free."""
-        known = places.get(self.model)
+    def matches(self, asked: "RequestFacts") -> bool:
+        """Whether all of it is true."""
         return (
-            (self.idle_frac is None or (known is not None and known.idle_frac >= self.idle_frac))
-            and (self.prompt_tokens is None or asked.prompt_tokens >= self.prompt_tokens)
+            (self.prompt_tokens is None or asked.prompt_tokens >= self.prompt_tokens)
             and (self.tools is None or asked.tools == self.tools)
             and (self.media is None or asked.media == self.media)
             and (self.service_tier is None or asked.service_tier == self.service_tier)
@@ -77,8 +70,7 @@ class Rule(Block):
     def implies(self, other: "Rule") -> bool:
         """Whether the other matches whatever this one does."""
         mine, theirs = self.conditions, other.conditions
-        least = {key: theirs.pop(key, 0) for key in ("prompt_tokens", "idle_frac")}
-        more = all(mine.get(key, 0) >= value for key, value in least.items())
+        more = mine.get("prompt_tokens", 0) >= theirs.pop("prompt_tokens", 0)
         return more and theirs.items() <= mine.items()
 
 
@@ -127,39 +119,9 @@ def _class_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None
     return said
 
 
-@dataclass(slots=True)
-class Places:
-    """How many requests a model's replicas may run at once, and how many they have.
-
-    Args:
-        total: the sum of their caps.
-        taken: running and waiting requests.
-    """
-
-    total: int = 0
-    taken: int = 0
-
-    @property
-    def idle_frac(self) -> float:
-        """The share that is free."""
-        return 1 - self.taken / self.total if self.total else 0.0
-
-
-def places_of(replicas: Iterable[ReplicaStatus]) -> dict[str, Places]:
-    """The places of each model, by its name. A replica that is leaving, or whose
-    report is late, has none."""
-    found: dict[str, Places] = {}
-    for replica in replicas:
-        places = found.setdefault(replica.group.rpartition("-")[0], Places())
-        if not replica.late and replica.role != "leaving":
-            places.total += replica.max_running
-            places.taken += replica.running + replica.waiting
-    return found
-
-
-def choose(auto: AutoModel, asked: RequestFacts, places: Mapping[str, Places] = NO_PLACES) -> str:
+def choose(auto: AutoModel, asked: RequestFacts) -> str:
     """The model of a request."""
-    rules = (rule.model for rule in auto.rules if rule.matches(asked, places))
+    rules = (rule.model for rule in auto.rules if rule.matches(asked))
     return next(rules, auto.default)
 
 

@@ -1,6 +1,7 @@
 """The blocks that Brimful adds to an entry of ``llm_configs``, and what becomes of them."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -20,7 +21,6 @@ from serve_app.live_roles import KV
 from serve_app.live_roles import SERVER as MIXED_SERVER
 from serve_app.live_roles import problems as live_role_problems
 from serve_app.routing.gather import ends_of
-from serve_app.routing.removed_keys import refuse_removed
 from serve_app.routing.settings import (
     by_haproxy,
     parse_router,
@@ -44,17 +44,17 @@ BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "e
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
 A_DAY_S = 86_400.0
 
-REMOVED = {
-    "late_frac": "0.7% of the requests may be late",
-    "queue_factor": "a queue above twice the caps is deep",
-    "queue_for_s": "a deep queue counts once it lasted 30 s",
-    "peak_s": "nothing is given up before 300 s are known",
-    "peak_starts": "nothing is given up before three starts of a replica are known",
-}
-
 
 class ScalingConfig(Block):
     """How many replicas traffic is worth; used where ``autoscaling_config`` is given."""
+
+    removed: ClassVar[Mapping[str, str]] = {
+        "late_frac": "0.7% of the requests may be late",
+        "queue_factor": "a queue above twice the caps is deep",
+        "queue_for_s": "a deep queue counts once it lasted 30 s",
+        "peak_s": "nothing is given up before 300 s are known",
+        "peak_starts": "nothing is given up before three starts of a replica are known",
+    }
 
     target_utilization: float = Field(
         1.0,
@@ -86,7 +86,6 @@ def parse_scaling(data: Any, where: str = "scaling") -> ScalingConfig:
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
-    refuse_removed(data, REMOVED, where)
     return parse(ScalingConfig, {} if data is None else data, where)
 
 

@@ -4,12 +4,10 @@ Ray's own keep status and message of a refusal alone, have another shape where F
 tell addresses, process ids and paths of the cluster where a replica failed.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from ray.exceptions import RayError
 from ray.llm._internal.serve.core.configs.openai_api_models import (
     ErrorResponse,
     ModelCard,
@@ -20,7 +18,7 @@ from ray.serve.metrics import Counter, Gauge
 from starlette.requests import Request
 from starlette.responses import Response
 
-from controller.errors import BrimfulError, ConfigError
+from controller.errors import ConfigError
 from controller.metrics import AUTO_MODEL, CONFIG_REFUSED
 from replicas.admission.answers import HEADERS, SERVER_ERROR, Answer
 from replicas.admission.api_errors import error_frame
@@ -32,15 +30,13 @@ from replicas.engine.settings import live_security
 from replicas.server.metrics import DoorMetrics
 from replicas.server.stream_ends import OpenAnswers, StreamEndMiddleware, before_shutdown
 from replicas.workarounds.plain_errors import RefusalError, answer_errors
-from serve_app.auto_model import AutoModel, Places, RequestFacts, choose, places_of
+from serve_app.auto_model import AutoModel, RequestFacts, choose
 from serve_app.config import DRAIN_TIMEOUT_S
-from serve_app.snapshot import read_snapshot, replicas_of
 
 logger = logging.getLogger("ray.serve")
 
 FAILED = "the replica that served this request failed"
 MODEL_HEADER = "x-brimful-model"
-PLACES_EVERY_S, PLACES_ANSWER_S = 1.0, 3.0
 
 
 class AdmissionIngress(OpenAiIngress):
@@ -60,7 +56,6 @@ class AdmissionIngress(OpenAiIngress):
         super().__init__(*args, **options)
         self._auto = None if auto_model is None else AutoModel.model_validate(auto_model)
         self._sent = Counter(*AUTO_MODEL.args)
-        self._places: dict[str, Places] = {}
         self._security = parse_security(security)
         # That one of replicas', which Ray tells apart by their deployments.
         self._config_refused = Gauge(*CONFIG_REFUSED.args)
@@ -73,8 +68,6 @@ class AdmissionIngress(OpenAiIngress):
         self.app.add_api_route(HEALTH, _healthy, methods=["GET"])
         self.app.add_api_route(PING, _healthy, methods=["GET", "POST"])
         self._door.served = {getattr(route, "path", "") for route in self.app.routes}
-        if self._auto is not None and any(rule.idle_frac for rule in self._auto.rules):
-            self._watching = asyncio.create_task(self._watch_places())
         answers = OpenAnswers()
         before_shutdown(answers.drain)
         await answers.clocks.replace_rays()
@@ -92,17 +85,6 @@ class AdmissionIngress(OpenAiIngress):
             self._config_refused.set(1)
         else:
             self._config_refused.set(0)
-
-    async def _watch_places(self) -> None:
-        """Ask the controller how many places are free; without an answer none are."""
-        while True:
-            try:
-                asked = asyncio.to_thread(read_snapshot)
-                snapshot = await asyncio.wait_for(asked, PLACES_ANSWER_S)
-                self._places = places_of(replicas_of(snapshot))
-            except (BrimfulError, RayError, TimeoutError):
-                self._places = {}
-            await asyncio.sleep(PLACES_EVERY_S)
 
     @classmethod
     def get_deployment_options(cls, llm_configs: Any = None) -> dict[str, Any]:
@@ -132,9 +114,7 @@ class AdmissionIngress(OpenAiIngress):
             return await super()._process_llm_request(body, call_method, raw_request)
         headers = {} if raw_request is None else raw_request.headers
         facts = RequestFacts.of(body.model_dump(exclude_none=True), headers)
-        body.model = choose(auto, facts, self._places)
-        if body.model in self._places:
-            self._places[body.model].taken += 1  # until the controller counts it
+        body.model = choose(auto, facts)
         self._sent.inc(1, {"model": body.model})
         answer = await super()._process_llm_request(body, call_method, raw_request)
         answer.headers[MODEL_HEADER] = body.model

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -11,12 +11,6 @@ from controller.config import Block
 from controller.validation import parse
 from replicas.door.settings import KeysFrom
 from serve_app.console.arguments import SECURITY, keys_of
-from serve_app.routing.removed_keys import refuse_removed
-
-REMOVED = {
-    "most_open": "at most 256 requests are sent at once",
-    "most_file_mb": "a file has 512 MB at most",
-}
 
 
 class BatchSecurity(Block):
@@ -27,6 +21,11 @@ class BatchSecurity(Block):
 
 class BatchSettings(Block):
     """``args`` of ``serve_app.batches:build``."""
+
+    removed: ClassVar[Mapping[str, str]] = {
+        "most_open": "at most 256 requests are sent at once",
+        "most_file_mb": "a file has 512 MB at most",
+    }
 
     serves: str = Field(description="the OpenAI-compatible address that requests are sent to")
     folder: str = Field(description="an absolute path, for the database of files and batches")
@@ -77,7 +76,6 @@ def settings_of(args: Any, where: str = "args") -> BatchSettings:
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
-    refuse_removed(args, REMOVED, where)
     if isinstance(args, Mapping):
         keys_of({SECURITY: args.get(SECURITY)}, where)  # it repeats no key that stands there
     return parse(BatchSettings, args, where)

@@ -1,14 +1,13 @@
 """The ``router`` block of an entry of ``llm_configs``, and what Ray Serve gets from it."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from controller.classes import ServiceClasses
 from controller.config import Block
 from controller.validation import parse
-from serve_app.routing.removed_keys import refuse_removed
 
 HEADROOM = "serve_app.routing.router:HeadroomRouter"
 CLASSES = {
@@ -16,19 +15,18 @@ CLASSES = {
     "round_robin": "ray.serve.experimental.round_robin_router:RoundRobinRouter",
     "power_of_two": "ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter",
 }
-
-
-REMOVED = {
-    "choices": "four replicas are compared for a request",
-    "stats_period_s": "replicas are asked for their room twice a second",
-    "stale_after_s": "figures older than 5 s are not trusted",
-    "prefix_chars": "beginnings of prompts are compared in pieces of 1,024 characters",
-}
 STATS_PERIOD_S = 0.5  # how often Ray Serve asks each replica for its load
 
 
 class RouterConfig(Block):
     """Which replica gets a request. All keys but ``policy`` apply to ``headroom`` only."""
+
+    removed: ClassVar[Mapping[str, str]] = {
+        "choices": "four replicas are compared for a request",
+        "stats_period_s": "replicas are asked for their room twice a second",
+        "stale_after_s": "figures older than 5 s are not trusted",
+        "prefix_chars": "beginnings of prompts are compared in pieces of 1,024 characters",
+    }
 
     policy: Literal["headroom", "haproxy", "round_robin", "power_of_two"] = Field(
         "headroom",
@@ -55,7 +53,6 @@ def parse_router(data: Any, where: str = "router") -> RouterConfig:
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
-    refuse_removed(data, REMOVED, where)
     return parse(RouterConfig, {} if data is None else data, where)
 
 

@@ -1,6 +1,5 @@
 """Which model a request goes to that names none."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +11,9 @@ from controller.validation import parse
 from serve_app.auto_model import (
     AUTO,
     AutoModel,
-    Places,
     RequestFacts,
     Rule,
     choose,
-    places_of,
     problems,
 )
 
@@ -79,51 +76,12 @@ def test_the_class_is_the_one_that_admission_takes() -> None:
         ({"headers": {"x quality": "1"}}, "headers"),
         ({"headers": {"x-a": "1", "X-A": "1"}}, "a name stands there twice"),
         ({"headers": ["x-a"]}, "headers"),
-        ({"idle_frac": 0}, "idle_frac"),
-        ({"idle_frac": 1.1}, "idle_frac"),
+        ({"idle_frac": 0.5}, "idle_frac was removed: rules go by what is asked alone"),
     ],
 )
 def test_a_condition_that_cannot_be_is_named(rule: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"auto_model\.rules\[0\]\..*{said}"):
+    with pytest.raises(ConfigError, match=rf"auto_model\.rules\[0\].*{said}"):
         auto({"model": "big", **rule})
-
-
-def test_a_model_that_is_idle_enough_takes_what_comes_until_it_is_not() -> None:
-    one = auto({"model": "big", "idle_frac": 0.5})
-    asked = RequestFacts(1)
-    assert choose(one, asked) == choose(one, asked, {"big": Places()}) == "small"
-    assert choose(one, asked, {"small": Places(8, 0)}) == "small"
-    places = {"big": Places(8, 3)}
-    for goes_to in ("big", "big", "small"):
-        assert choose(one, asked, places) == goes_to
-        places["big"].taken += 1
-    assert choose(one, asked, {"big": Places(8, 20)}) == "small"
-
-
-def test_places_are_those_of_all_replicas_that_report() -> None:
-    def status(
-        group: str, cap: int, running: int, waiting: int, late: bool = False, role: Any = None
-    ) -> Any:
-        return SimpleNamespace(
-            group=group,
-            max_running=cap,
-            running=running,
-            waiting=waiting,
-            late=late,
-            role=role,
-        )
-
-    found = places_of(
-        [
-            status("a-big-one-0123abcd", 8, 3, 0),
-            status("a-big-one-0123abcd", 4, 4, 5),
-            status("a-big-one-0123abcd", 100, 0, 0, late=True),
-            status("a-big-one-0123abcd", 100, 0, 0, role="leaving"),
-            status("small-89abcdef", 2, 0, 0, late=True),
-        ]
-    )
-    assert found == {"a-big-one": Places(12, 12), "small": Places(0, 0)}
-    assert (found["a-big-one"].idle_frac, found["small"].idle_frac) == (0.0, 0.0)
 
 
 MODELS = ["small", "big", "sees"]
@@ -146,10 +104,6 @@ MODELS = ["small", "big", "sees"]
                 {"model": "big", "headers": {"X-A": "1"}},
                 {"model": "sees", "headers": {"x-a": "1", "x-b": "2"}},
             ],
-            "rules[1]: it never matches",
-        ),
-        (
-            [{"model": "big", "idle_frac": 0.2}, {"model": "big", "idle_frac": 0.5}],
             "rules[1]: it never matches",
         ),
     ],
@@ -179,7 +133,6 @@ rules = st.builds(
     media=st.none() | st.booleans(),
     service_tier=st.none() | st.sampled_from(["a", "b"]),
     headers=st.dictionaries(st.sampled_from(["x", "Y"]), st.sampled_from(["1", "2"])),
-    idle_frac=st.none() | st.sampled_from([0.25, 0.5]),
 )
 asked = st.builds(
     RequestFacts,
@@ -191,12 +144,9 @@ asked = st.builds(
 )
 
 
-taken = st.dictionaries(st.sampled_from(MODELS), st.builds(Places, st.just(4), st.integers(0, 5)))
-
-
-@given(st.lists(rules, max_size=5), asked, taken)
+@given(st.lists(rules, max_size=5), asked)
 def test_a_rule_that_is_said_never_to_match_never_does(
-    some: list[Rule], request: RequestFacts, places: dict[str, Places]
+    some: list[Rule], request: RequestFacts
 ) -> None:
     whole = AutoModel(default="small", rules=tuple(some))
     never = [
@@ -204,5 +154,5 @@ def test_a_rule_that_is_said_never_to_match_never_does(
         for k in range(len(some))
         if f"rules[{k}]: it never matches" in " ".join(problems(whole, MODELS, AUTO))
     ]
-    first = next((k for k, rule in enumerate(some) if rule.matches(request, places)), None)
+    first = next((k for k, rule in enumerate(some) if rule.matches(request)), None)
     assert first not in never

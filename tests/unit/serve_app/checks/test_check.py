@@ -74,8 +74,6 @@ def test_two_applications_may_not_share_a_name_and_others_are_left_to_serves_sch
 
 REFUSED: list[tuple[str, Any, str]] = [
     ("batching.sla.itl_ms", 0, "Input should be greater than 0"),
-    ("scaling.peak_s", 600,
-     "it was removed, nothing is given up before 300 s are known; leave it out"),
     ("engine_kwargs.max_num_seqs", "64", "Input should be a valid integer"),
     ("engine_kwargs.enforce_eager", "false", "Input should be a valid boolean"),
     ("engine_kwargs.scheduling_policy", "lifo", "Input should be 'fcfs' or 'priority'"),
