@@ -8,7 +8,6 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from controller.errors import BrimfulError
@@ -16,7 +15,7 @@ from controller.records import from_wire
 from controller.switch import Switch
 from serve_app.options import add_address, add_group
 from serve_app.snapshot import connect as join_cluster
-from serve_app.snapshot import first_line
+from serve_app.snapshot import first_line, listed
 
 WAIT_S = 10.0
 POLL_S = 0.2
@@ -33,16 +32,12 @@ ABOUT = (
 )
 STATUS = (
     "Exit status: 0 every replica confirmed it; 1 some did not in time, and are named; 2 no such"
-    " group, or no controller answered in time."
+    " group, or a controller did not answer in time."
 )
 
 Key = tuple[str, str]  # a replica: its group and its name
 Call = Callable[..., Any]
-"""A controller: a method's name and arguments for its answer, or an ``UnansweredError``."""
-
-
-class UnansweredError(BrimfulError):
-    """A controller did not answer; the message is why. It may act on the call all the same."""
+"""A controller: a method's name and arguments for its answer, or a ``BrimfulError``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,14 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    outcome = switch(connect(args.address), enforce=args.state == "on", group=args.group)
+    replicas = switch(connect(args.address), enforce=args.state == "on", group=args.group)
     where = "all groups, and those that come later" if args.group is None else args.group
-    print(f"Control is {args.state} for {where}.", *outcome.lines(), sep="\n")
-    return 0 if outcome.confirmed else 1
+    print(f"Control is {args.state} for {where}.", *lines(replicas), sep="\n")
+    return 1 if any(replicas.values()) else 0
 
 
-def connect(address: str) -> dict[str, Call]:
-    """The batch controllers of the cluster at this Ray address, by version.
+def connect(address: str) -> list[Call]:
+    """The batch controllers of the cluster at this Ray address, one for each version.
 
     Raises:
         BrimfulError: no cluster is there, or no controller in it.
@@ -78,121 +73,82 @@ def connect(address: str) -> dict[str, Call]:
         raise BrimfulError(f"nothing was switched: {first_line(error)}") from None
     if not handles:
         raise BrimfulError("nothing was switched: no batch controller runs in this cluster")
-    return {version: _caller(handle) for version, handle in handles.items()}
+    return [_caller(version, handle) for version, handle in handles.items()]
 
 
-def _caller(handle: Any) -> Call:
+def _caller(version: str, handle: Any) -> Call:
     import ray
     from ray.exceptions import RayError
 
     def call(method: str, *args: Any) -> Any:
         try:
             return ray.get(getattr(handle, method).remote(*args), timeout=ANSWER_S)
-        except AttributeError:
-            raise UnansweredError("it is of a version that cannot be switched") from None
-        except RayError as error:
-            raise UnansweredError(first_line(getattr(error, "cause", None) or error)) from None
+        except (AttributeError, RayError) as error:
+            why = first_line(getattr(error, "cause", None) or error)
+            raise BrimfulError(
+                f"the batch controller {version} does not answer ({why}); run the command again"
+            ) from None
 
     return call
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a switch.
-
-    Args:
-        replicas: those that it is for; "": it goes by this switch or a newer one; else why not.
-        unanswered: controllers that were not reached, by version, and why.
-    """
-
-    replicas: Mapping[Key, str]
-    unanswered: Mapping[str, str]
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether all replicas of all controllers go by it."""
-        return not (self.unanswered or any(self.replicas.values()))
-
-    def lines(self) -> Iterator[str]:
-        """How many of each group confirmed it, and who did not."""
-        if not self.replicas:
-            yield "No replica is there now."
-        count = Counter(group for group, _ in self.replicas)
-        late = {key: why for key, why in self.replicas.items() if why}
-        missing = Counter(group for group, _ in late)
-        for group, n in sorted(count.items()):
-            yield f"  {group}: {n - missing[group]} of {n} replicas confirmed"
-        if late:
-            yield "Not confirmed; each takes the switch over as soon as it reaches the controller:"
-        for (group, replica), why in late.items():
-            yield f"  {replica} of {group}: {why}"
-        for version, why in self.unanswered.items():
-            yield f"Not reached: the batch controller {version} and its replicas ({why})."
-        if self.unanswered:
-            yield "Run the command again."
-
-
 def switch(
-    controllers: Mapping[str, Call],
+    controllers: list[Call],
     *,
     enforce: bool,
     group: str | None,
     wait_s: float = WAIT_S,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Outcome:
+) -> dict[Key, str]:
     """Switch control in every controller; return when all replicas confirmed, or after ``wait_s``.
 
+    Returns:
+        The replicas that it is for; "": it goes by this switch or a newer one; else why not.
+
     Raises:
-        BrimfulError: no controller answers, or none knows the group.
+        BrimfulError: a controller does not answer, or none knows the group.
     """
-    _check_group(controllers, group)
+    if group is not None:
+        _check_group([call("switches") for call in controllers], group)
+    made = [from_wire(Switch, call("switch", enforce, group)) for call in controllers]
     until_s = clock() + wait_s
-    made: dict[str, Switch] = {}
     seen: dict[Key, str] = {}
     while True:
-        unanswered: dict[str, str] = {}
-        settled = True
-        seen = dict.fromkeys(seen, "it reports no more")
-        for version, call in controllers.items():
-            try:
-                known = _made_known(call, version, made, enforce=enforce, group=group)
-            except UnansweredError as error:
-                unanswered[version] = str(error)
-                continue
+        settled, seen = True, dict.fromkeys(seen, "it reports no more")
+        for call, one in zip(controllers, made, strict=True):
+            known = call("switches")
             settled = settled and known["up_s"] >= SETTLED_S
-            seen |= _replicas(known, made[version])
-        outcome = Outcome({key: seen[key] for key in sorted(seen)}, unanswered)
-        if outcome.confirmed and settled:
-            return outcome
-        if clock() >= until_s:
-            if not made:
-                raise BrimfulError(_nobody_answers(unanswered))
-            return outcome
+            seen |= _replicas(known, one)
+        if clock() >= until_s or (settled and not any(seen.values())):
+            return dict(sorted(seen.items()))
         sleep(POLL_S)
 
 
-def _made_known(
-    call: Call, version: str, made: dict[str, Switch], *, enforce: bool, group: str | None
-) -> dict[str, Any]:
-    """The controller's state, in which the switch is known.
+def lines(replicas: Mapping[Key, str]) -> Iterator[str]:
+    """How many of each group confirmed the switch, and who did not."""
+    if not replicas:
+        yield "No replica is there now."
+    count = Counter(group for group, _ in replicas)
+    late = {key: why for key, why in replicas.items() if why}
+    missing = Counter(group for group, _ in late)
+    for group, n in count.items():
+        yield f"  {group}: {n - missing[group]} of {n} replicas confirmed"
+    if late:
+        yield "Not confirmed; each takes the switch over as soon as it reaches the controller:"
+    for (group, replica), why in late.items():
+        yield f"  {replica} of {group}: {why}"
 
-    One that died before any replica had it does not know it any more; it is switched again.
+
+def _replicas(known: Mapping[str, Any], made: Switch) -> dict[Key, str]:
+    """Those that the switch is for; "" or why it does not hold there.
+
+    Raises:
+        BrimfulError: the controller started anew before a replica had the switch.
     """
-    for _ in range(2):
-        if version not in made:
-            made[version] = from_wire(Switch, call("switch", enforce, group))
-        known: dict[str, Any] = call("switches")
-        scopes = (None,) if group is None else (None, group)
-        epochs_ms = (one["epoch_ms"] for one in known["switches"] if one["group"] in scopes)
-        if max(epochs_ms, default=0) >= made[version].epoch_ms:
-            return known
-        del made[version]
-    raise UnansweredError("it does not keep the switch")
-
-
-def _replicas(known: dict[str, Any], made: Switch) -> dict[Key, str]:
-    """Those that the switch is for; "" or why it does not hold there."""
+    scopes = (None, made.group)
+    if not any(s["epoch_ms"] >= made.epoch_ms for s in known["switches"] if s["group"] in scopes):
+        raise BrimfulError("the batch controller has started anew; run the command again")
     found: dict[Key, str] = {}
     for one in known["replicas"]:
         said = f"last report {one['age_s']:.1f} s ago"
@@ -204,27 +160,8 @@ def _replicas(known: dict[str, Any], made: Switch) -> dict[Key, str]:
     return {key: why for key, why in found.items() if made.group in (None, key[0])}
 
 
-def _check_group(controllers: Mapping[str, Call], group: str | None) -> None:
-    if group is None:
-        return
-    groups: set[str] = set()
-    unanswered: dict[str, str] = {}
-    for version, call in controllers.items():
-        try:
-            known = call("switches")
-        except UnansweredError as error:
-            unanswered[version] = str(error)
-            continue
-        listed = (*known["replicas"], *known["switches"], *known.get("refused", ()))
-        groups |= {one["group"] for one in listed} - {None}
-    if group in groups:
-        return
-    if len(unanswered) == len(controllers):
-        raise BrimfulError(_nobody_answers(unanswered))
-    there = f"the groups are: {', '.join(sorted(groups))}" if groups else "no replica is there"
-    raise BrimfulError(f"--group: {group!r} does not exist; {there}")
-
-
-def _nobody_answers(unanswered: Mapping[str, str]) -> str:
-    why = "; ".join(f"{version}: {why}" for version, why in unanswered.items())
-    return f"no batch controller answers ({why}); `brimful status` shows whether one switched later"
+def _check_group(known: list[dict[str, Any]], group: str) -> None:
+    parts = (one.get(key, ()) for one in known for key in ("replicas", "switches", "refused"))
+    groups = {one["group"] for part in parts for one in part} - {None}
+    if group not in groups:
+        raise BrimfulError(f"--group: {group!r} does not exist; {listed('groups', groups)}")

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.config import BatchingConfig
+from controller.errors import BrimfulError
 from controller.fleet.actor import BatchController
 from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
 from replicas.engine.governor import Governor
-from serve_app.enforce import UnansweredError
 from tests.builders import batching, governor, state
 
 
@@ -63,19 +63,19 @@ class Fleet:
             self.exchange(name)
         self.now_s += seconds
 
-    def calls(self) -> dict[str, Any]:
+    def calls(self) -> list[Any]:
         """The controllers as ``brimful enforce`` calls them."""
 
         def caller(version: str) -> Any:
             def call(method: str, *args: Any) -> Any:
                 controller = self.controllers[version]
                 if controller is None:
-                    raise UnansweredError("it is gone")
+                    raise BrimfulError("it is gone")
                 return getattr(controller, method)(*args)
 
             return call
 
-        return {version: caller(version) for version in self.controllers}
+        return [caller(version) for version in self.controllers]
 
     def enforced(self) -> dict[str, bool]:
         """By replica: whether its limits are applied."""

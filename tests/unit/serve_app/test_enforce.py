@@ -2,14 +2,12 @@
 
 import argparse
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from controller.errors import BrimfulError, ReportError
 from controller.records import to_wire
 from serve_app import enforce
-from serve_app.enforce import Outcome
 from tests.fleet import Fleet
 
 
@@ -24,19 +22,16 @@ def switched(
     state: str,
     group: str | None = None,
     wait_s: float = 3.0,
-    meanwhile: Callable[[int], None] | None = None,
-    calls: dict[str, Any] | None = None,
-) -> Outcome:
+    meanwhile: Callable[[], None] = lambda: None,
+) -> dict[tuple[str, str], str]:
     """The command; while it waits, replicas report, after what else happens at each look."""
-    looks = iter(range(1000))
 
     def sleep(_: float) -> None:
-        if meanwhile:
-            meanwhile(next(looks))
+        meanwhile()
         fleet.period()
 
     return enforce.switch(
-        calls or fleet.calls(),
+        fleet.calls(),
         enforce=state == "on",
         group=group,
         wait_s=wait_s,
@@ -56,22 +51,19 @@ def fleet_of(*names: str) -> Fleet:
 
 def test_it_returns_when_every_replica_has_confirmed():
     fleet = fleet_of("a1", "a2", "b1")
-    outcome = switched(fleet, "off")
-    assert outcome.confirmed
-    assert list(outcome.replicas) == [("a", "a1"), ("a", "a2"), ("b", "b1")]
+    assert switched(fleet, "off") == dict.fromkeys([("a", "a1"), ("a", "a2"), ("b", "b1")], "")
     assert set(fleet.enforced().values()) == {False}
     fleet.join("a3", group="a")
     fleet.join("c1", group="c")
     fleet.period()
     assert fleet.enforced()["a3"] is fleet.enforced()["c1"] is False
-    assert switched(fleet, "on").confirmed
+    assert not any(switched(fleet, "on").values())
     assert set(fleet.enforced().values()) == {True}
 
 
 def test_of_one_group_the_others_are_left_as_they_are():
     fleet = fleet_of("a1", "b1")
-    outcome = switched(fleet, "off", group="a")
-    assert list(outcome.replicas) == [("a", "a1")]
+    assert switched(fleet, "off", group="a") == {("a", "a1"): ""}
     assert fleet.enforced() == {"a1": False, "b1": True}
     switched(fleet, "off")
     switched(fleet, "on", group="b")
@@ -86,42 +78,29 @@ def test_a_group_that_does_not_exist_is_refused_with_those_that_do():
         switched(fleet, "off", group="c")
     assert str(refused.value) == "--group: 'c' does not exist; the groups are: a, b"
     assert fleet.enforced() == {"a1": True, "b1": True}
-    with pytest.raises(BrimfulError, match="'c' does not exist; no replica is there"):
+    with pytest.raises(BrimfulError, match="'c' does not exist; there are no groups"):
         switched(Fleet(), "off", group="c")
 
 
 def test_replicas_that_do_not_report_are_named():
     fleet = fleet_of("a1", "a2")
     fleet.members["a2"].reports_arrive = False
-    outcome = switched(fleet, "off")
-    assert not outcome.confirmed
-    count, _, named = outcome.lines()
+    count, _, named = enforce.lines(switched(fleet, "off"))
     assert count == "  a: 1 of 2 replicas confirmed"
     assert named.startswith("  a2 of a: last report ")
 
 
-def test_a_controller_that_died_before_a_replica_received_it_is_told_again():
+def test_a_controller_that_started_anew_before_a_replica_had_the_switch_is_an_error():
     fleet = fleet_of("a1")
-    ticks = iter(range(100))
-
-    def sleep(_: float) -> None:
-        if next(ticks) == 0:
-            fleet.restart()  # the switch is lost with it, and nobody has reported
-        else:
-            fleet.period()
-
-    outcome = enforce.switch(
-        fleet.calls(), enforce=False, group=None, wait_s=5.0, clock=lambda: fleet.now_s, sleep=sleep
-    )
-    assert outcome.confirmed
-    assert fleet.enforced() == {"a1": False}
+    with pytest.raises(BrimfulError, match="started anew; run the command again"):
+        switched(fleet, "off", meanwhile=fleet.restart)
 
 
 @pytest.mark.parametrize("group", [None, "a"])
-def test_where_no_controller_answers_nothing_was_switched(group):
+def test_a_controller_that_does_not_answer_is_an_error(group):
     fleet = fleet_of("a1")
     fleet.controllers["v1"] = None
-    with pytest.raises(BrimfulError, match=r"no batch controller answers \(v1: it is gone\)"):
+    with pytest.raises(BrimfulError, match="it is gone"):
         switched(fleet, "off", group, 2.0)
 
 
@@ -133,14 +112,12 @@ def test_replicas_whose_reports_are_refused_are_counted_and_named():
     wire = to_wire(member.report(fleet.now_s)) | {"version": "older"}
     with pytest.raises(ReportError):
         controller.exchange(wire, member.config.model_dump())
-    outcome = switched(fleet, "off")
-    assert not outcome.confirmed
-    *counts, _, named = outcome.lines()
+    *counts, _, named = enforce.lines(switched(fleet, "off"))
     assert counts == ["  a: 1 of 2 replicas confirmed", "  b: 1 of 1 replicas confirmed"]
     assert named.startswith("  a2 of a: its report is refused") and "older" in named
-    assert switched(fleet, "off", "b").confirmed
+    assert switched(fleet, "off", "b") == {("b", "b1"): ""}
     member.reports_arrive = True
-    assert switched(fleet, "on").confirmed
+    assert not any(switched(fleet, "on").values())
 
 
 def arguments(*argv: str) -> argparse.Namespace:
