@@ -33,7 +33,7 @@ class Group:
     """Layers with one block table.
 
     Args:
-        kind: full, sliding, chunked, latent or state.
+        kind: full, sliding, latent or state.
         block_size: tokens of a block of theirs; of a state, all.
     """
 
@@ -52,8 +52,7 @@ class Group:
             return STATES
         if not self.window:
             return math.ceil(tokens / self.block_size)
-        held = self.window + in_flight - (self.kind == "sliding")
-        most = math.ceil(min(held, tokens) / self.block_size) + (self.kind == "sliding")
+        most = math.ceil(min(self.window + in_flight - 1, tokens) / self.block_size) + 1
         return most if in_flight else min(most, math.ceil(tokens / self.block_size))
 
 

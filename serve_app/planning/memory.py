@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from controller.errors import ConfigError
 from serve_app.planning.cards import GIB, Card
 from serve_app.planning.kv import KvLayout
-from serve_app.planning.shape import ModelShape
-from serve_app.planning.weights import WeightBytes, check_tensor_parallel, weight_bytes
+from serve_app.planning.shape import Attention, ModelShape
 
 # CUDA context, NCCL, CUDA graphs: what was left of 1.3 GiB on the H100 of
 # configs/profiles/h100.json (449,952 tokens of KV at 0.9 of 79.1 GiB) after activations.
@@ -14,6 +13,68 @@ OUTSIDE_GIB = 0.6
 UTILIZATION = 0.92  # vLLM 0.29's own gpu_memory_utilization
 LOGIT_BYTES = 8  # float32 logits and their copy in the sampler
 MOST_TENSOR_PARALLEL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WeightBytes:
+    """On one card.
+
+    Args:
+        other: norms, routers, encoders: every card has them whole.
+    """
+
+    embeddings: float
+    mixers: float
+    dense: float
+    experts: float
+    other: float
+
+    @property
+    def total(self) -> float:
+        return self.embeddings + self.mixers + self.dense + self.experts + self.other
+
+
+def check_tensor_parallel(shape: ModelShape, tp: int) -> None:
+    """Refuse what vLLM refuses: heads that cannot be divided.
+
+    Raises:
+        ConfigError: naming the number of heads.
+    """
+    for one in shape.attentions:
+        few = one.kind != "latent" and one.kv_heads % tp and tp % one.kv_heads
+        if one.heads % tp or few:
+            heads = f"{one.heads} attention heads and {one.kv_heads} KV heads of {shape.name}"
+            raise ConfigError([f"--tensor-parallel: {tp} is not allowed: it has to divide {heads}"])
+
+
+def weight_bytes(shape: ModelShape, tp: int = 1) -> WeightBytes:
+    """Linear layers are divided, KV heads copied if there are fewer than cards."""
+    plain, quantized = shape.dtype_bytes, shape.quantization
+    linear = quantized.linear_bits / 8 or plain
+    expert = quantized.expert_bits / 8 or plain
+    mixer = linear if quantized.attention else plain
+    mixers = replicated = 0.0
+    for one in shape.layers:
+        mixers += one.mixer.params * mixer / tp
+        if isinstance(one.mixer, Attention):
+            mixers += one.mixer.replicated * mixer
+            mixers += _copied(one.mixer, shape.hidden, tp) * mixer
+        replicated += one.mlp.router * plain
+    return WeightBytes(
+        embeddings=shape.embedding * plain * (1 if shape.tied else 2) / tp,
+        mixers=mixers,
+        dense=sum(one.mlp.dense for one in shape.layers) * linear / tp,
+        experts=sum(one.mlp.experts * one.mlp.expert for one in shape.layers) * expert / tp,
+        other=replicated + (shape.norms + shape.extra_params) * plain,
+    )
+
+
+def _copied(mixer: Attention, hidden: int, tp: int) -> float:
+    """Parameters of KV heads that a card holds beyond its share."""
+    if mixer.kind == "latent" or mixer.kv_heads >= tp:
+        return 0.0
+    share = mixer.kv_heads * (mixer.head_dim + mixer.value_dim) * hidden
+    return share / mixer.kv_heads - share / tp
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,15 @@
-"""What mixes tokens in each layer of a config.json: attention of some kind, or a state."""
+"""The layers of a config.json: what mixes tokens (attention of some kind, or a state), and what
+follows it (a dense MLP, or experts).
+"""
 
 from collections.abc import Callable
 
-from serve_app.planning.experts import mlp_of
 from serve_app.planning.fields import Fields
-from serve_app.planning.shape import Attention, Kind, Layer, State
+from serve_app.planning.shape import Attention, Kind, Layer, Mlp, State
 
-FULL, SLIDING, CHUNKED, LINEAR, MAMBA = (
+FULL, SLIDING, LINEAR, MAMBA = (
     "full_attention",
     "sliding_attention",
-    "chunked_attention",
     "linear_attention",
     "mamba",
 )
@@ -19,12 +19,13 @@ LAYER_TYPES: dict[str, str] = {
     "global_attention": FULL,
     SLIDING: SLIDING,
     "local_attention": SLIDING,
-    CHUNKED: CHUNKED,
     LINEAR: LINEAR,
     MAMBA: MAMBA,
     "mamba2": MAMBA,
 }
 FLOAT32 = 4
+# Two matrices in place of three: no gate.
+UNGATED = ("gpt2", "gpt_neox", "opt", "phi", "falcon", "starcoder2", "nemotron", "nemotron_h")
 
 
 def layers_of(config: Fields, hidden: int, dtype_bytes: int) -> tuple[Layer, ...]:
@@ -38,7 +39,6 @@ def layers_of(config: Fields, hidden: int, dtype_bytes: int) -> tuple[Layer, ...
     makers: dict[str, Callable[[], Attention | State]] = {
         FULL: lambda: _attention(config, hidden, "full", 0),
         SLIDING: lambda: _attention(config, hidden, "sliding", config.size("sliding_window")),
-        CHUNKED: lambda: _attention(config, hidden, "chunked", config.size("attention_chunk_size")),
         LINEAR: lambda: _delta_net(config, hidden, dtype_bytes),
         MAMBA: lambda: _mamba2(config, hidden, dtype_bytes),
     }
@@ -67,9 +67,6 @@ def _types(config: Fields, number: int) -> list[str]:
 
 def _windows(config: Fields, number: int) -> list[str]:
     """Which layers have a window: all, or all but one of each pattern, or none."""
-    chunked = config.integer("attention_chunk_size", default=0)
-    if chunked and config.text("model_type").startswith("llama4"):
-        return [FULL if (n + 1) % 4 == 0 else CHUNKED for n in range(number)]
     if not config.integer("sliding_window", default=0):
         return [FULL] * number
     if not config.flag("use_sliding_window", default=True):
@@ -151,3 +148,38 @@ def _mamba2(config: Fields, hidden: int, dtype_bytes: int) -> State:
 
 def _state_bytes(config: Fields, dtype_bytes: int) -> int:
     return FLOAT32 if config.text("mamba_ssm_dtype") == "float32" else dtype_bytes
+
+
+def mlp_of(config: Fields, hidden: int, layer: int) -> Mlp:
+    """The MLP of one layer, with experts if it has them.
+
+    Raises:
+        ConfigError: a key that it needs is missing or wrong.
+    """
+    matrices = 2 if config.text("model_type") in UNGATED else 3
+    experts = config.integer(
+        "num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", default=0
+    )
+    if not experts or not _has_experts(config, layer):
+        inner = config.size("intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
+        return Mlp(matrices * hidden * inner)
+    inner = config.size("moe_intermediate_size", "intermediate_size")
+    per_token = config.size("num_experts_per_tok", "moe_topk", "num_experts_per_token")
+    if per_token > experts:
+        raise config.wrong("num_experts_per_tok", per_token, f"at most {experts} experts")
+    shared = config.integer("n_shared_experts", default=0) * inner
+    shared = config.integer("shared_expert_intermediate_size", "shared_intermediate_size",
+                            default=shared)  # fmt: skip
+    expert = matrices * hidden * inner
+    if config.text("model_type") == "gpt_oss":  # experts have biases
+        expert += 2 * inner + hidden
+    return Mlp(matrices * hidden * shared, experts, per_token, expert, experts * hidden)
+
+
+def _has_experts(config: Fields, layer: int) -> bool:
+    if layer < config.integer("first_k_dense_replace", default=0):
+        return False
+    if layer in config.integers("mlp_only_layers"):
+        return False
+    step = config.integer("decoder_sparse_step", "interleave_moe_layer_step", default=1)
+    return step < 2 or (layer + 1) % step == 0

@@ -6,21 +6,17 @@ to multiply with them as (a^p + b^p)^(1/p), since a real step is at neither boun
 close.
 
 The constants are a least-squares fit (of log T) to the measured tables of configs/profiles
-(vidur.json, h100.json); ``deviations`` says how far off they are for each.
+(vidur.json, h100.json); ``DEVIATIONS`` says how far off they are for each.
 """
 
-import math
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from replicas.profiles.profile import StepProfile, TableCost
-from replicas.profiles.profile_file import HBM_EFFICIENCY, PREFILL_EFFICIENCY, named_profiles
-from serve_app.planning.cards import Card, load_card
+from replicas.profiles.profile_file import HBM_EFFICIENCY, PREFILL_EFFICIENCY
+from serve_app.planning.cards import Card
 from serve_app.planning.kv import read_bytes
-from serve_app.planning.model_config import load_model
+from serve_app.planning.memory import weight_bytes
 from serve_app.planning.shape import ModelShape, layer_active
-from serve_app.planning.weights import weight_bytes
 
 WEIGHT_EFFICIENCY = 0.70  # of the bandwidth, reading weights
 FLOPS_EFFICIENCY = 0.65  # of the dense rate, multiplying with them
@@ -29,12 +25,13 @@ HOST_S = 0.001  # a step
 LAUNCH_S = 20e-6  # a layer
 ALL_REDUCE_S = 30e-6  # of one, two a layer, before its bytes
 LINK_EFFICIENCY = 0.67  # of one direction of the link
-FITTED = {  # profile: the model and the card it was measured with
-    "h100-llama-8b-vllm": ("llama-3.1-8b", "H100"),
-    "h100-Llama-2-7b-hf-tp1": ("llama-2-7b", "H100"),
-    "h100-Llama-2-70b-hf-tp4": ("llama-2-70b", "H100"),
-    "a100-Llama-2-7b-hf-tp1": ("llama-2-7b", "A100-80G"),
-    "a100-Meta-Llama-3-8B-tp1": ("llama-3.1-8b", "A100-80G"),
+# By profile: root mean square of the logarithm, and mean, of the roofline over the measured table.
+DEVIATIONS = {
+    "h100-llama-8b-vllm": (0.214, 0.175),
+    "h100-Llama-2-7b-hf-tp1": (0.134, -0.107),
+    "h100-Llama-2-70b-hf-tp4": (0.068, 0.014),
+    "a100-Llama-2-7b-hf-tp1": (0.071, -0.015),
+    "a100-Meta-Llama-3-8B-tp1": (0.049, -0.007),
 }
 
 
@@ -113,37 +110,3 @@ def roofline_profile(
     table = TableCost(TOKENS, tuple(map(cost.dense_s, TOKENS)), cost.per_kv_s, cost.per_context_s)
     source = "roofline: configs/gpus.json, efficiencies fitted to configs/profiles"
     return StepProfile(name, source, kv_tokens, *engine, table)
-
-
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """A roofline against a measured table: root mean square of the logarithm, and the mean."""
-
-    profile: str
-    rms: float
-    mean: float
-
-
-def deviations() -> list[Deviation]:
-    """The roofline against each table it was fitted to."""
-    found = []
-    for name, (model, card) in FITTED.items():
-        profile = named_profiles()[name].profile(name)
-        tp = int(name.rpartition("-tp")[2]) if "-tp" in name else 1
-        shape = load_model(model)
-        cost = RooflineCost(shape, load_card(card), tp, 1024, shape.dtype_bytes)
-        found.append(_deviation(profile, cost))
-    return found
-
-
-def _deviation(profile: StepProfile, cost: RooflineCost) -> Deviation:
-    table = profile.cost
-    assert isinstance(table, TableCost)
-    logs = np.array(
-        [
-            math.log(cost.dense_s(n) / measured)
-            for n, measured in zip(table.tokens, table.dense_s, strict=True)
-        ]
-    )
-    rms, mean = float(np.sqrt((logs**2).mean())), float(np.exp(logs.mean()) - 1)
-    return Deviation(profile.name, rms, mean)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from serve_app.planning.quantization import Quantization
 
-Kind = Literal["full", "sliding", "chunked", "latent"]
+Kind = Literal["full", "sliding", "latent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Attention:
 
     Args:
         kind: ``latent`` is MLA: one vector a token for all heads, of ``head_dim`` elements.
-        window: tokens that a sliding or chunked layer attends to; 0: all.
+        window: tokens that a sliding layer attends to; 0: all.
         params: of the projections that tensor parallelism divides.
         replicated: of those that every rank holds (MLA's down-projections, norms).
     """

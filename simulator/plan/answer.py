@@ -6,7 +6,7 @@ from typing import Any
 
 from serve_app.planning.cards import GIB
 from serve_app.planning.kv import read_bytes
-from serve_app.planning.roofline import deviations
+from serve_app.planning.roofline import DEVIATIONS
 from simulator.plan.carried import (
     REACHED,
     Divided,
@@ -109,7 +109,10 @@ class Plan:
             "speculation": asdict(self.drafted),
             "demand": None if self.demand is None else asdict(self.demand),
             "cost_per_million_output_tokens": self.cost,
-            "roofline_deviations": [asdict(one) for one in deviations()],
+            "roofline_deviations": [
+                {"profile": name, "rms": rms, "mean": mean}
+                for name, (rms, mean) in DEVIATIONS.items()
+            ],
         }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from replicas.profiles.profile_file import HBM_EFFICIENCY
 from serve_app.planning.cards import GIB
-from serve_app.planning.roofline import FLOPS_EFFICIENCY, WEIGHT_EFFICIENCY, deviations
+from serve_app.planning.roofline import DEVIATIONS, FLOPS_EFFICIENCY, WEIGHT_EFFICIENCY
 from serve_app.planning.shape import Attention
 from simulator.plan.answer import Plan, kv_read_bytes
 from simulator.plan.carried import REACHED
@@ -109,8 +109,8 @@ def _steps(own: Setting) -> Iterator[str]:
             f" {line.per_kv_s * held * 1e6:.1f} us a step"
         )
         yield "  the roofline beside the tables it was fitted to (rms of the logarithm, mean):"
-        for one in deviations():
-            yield f"    {one.profile:<26} {one.rms:6.1%} {one.mean:+7.1%}"
+        for name, (rms, mean) in DEVIATIONS.items():
+            yield f"    {name:<26} {rms:6.1%} {mean:+7.1%}"
     for n in (1, batch):
         alone = profile.step_s(n, n * held, 0, 0)
         yield f"  {n} decodes of {held:,.0f} tokens: {alone * 1e3:.2f} ms"

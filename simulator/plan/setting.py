@@ -13,6 +13,7 @@ from serve_app.planning.kv import KvLayout, kv_layout
 from serve_app.planning.memory import (
     Budget,
     budget,
+    check_tensor_parallel,
     does_not_fit,
     least_tensor_parallel,
     longest_sequence,
@@ -20,7 +21,6 @@ from serve_app.planning.memory import (
 from serve_app.planning.model_config import load_model
 from serve_app.planning.roofline import RooflineCost, roofline_profile
 from serve_app.planning.shape import ModelShape
-from serve_app.planning.weights import check_tensor_parallel
 from simulator.fleet.days import find_days
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.requests import LengthStats, length_stats

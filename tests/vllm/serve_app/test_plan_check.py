@@ -16,5 +16,5 @@ def test_check_accepts_what_plan_writes(
 ) -> None:
     path = tmp_path / "serve.yaml"
     assert main(["plan", *args, "--write", str(path)]) == 0
-    assert main(["check", "--no-paths", str(path)]) == 0
+    assert main(["check", str(path)]) == 0
     assert capsys.readouterr().out.endswith("ok\n")

@@ -7,9 +7,9 @@ import pytest
 from controller.data_file import read_json
 from controller.errors import ConfigError
 from serve_app.planning.fields import Fields
+from serve_app.planning.memory import weight_bytes
 from serve_app.planning.model_config import NamedModel, load_model, named_models, read_shape
 from serve_app.planning.shape import ModelShape
-from serve_app.planning.weights import weight_bytes
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
