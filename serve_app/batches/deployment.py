@@ -9,16 +9,29 @@ from ray import serve
 from starlette.applications import Starlette
 
 from controller.errors import ConfigError
+from controller.metrics import METRICS
 from replicas.door.key_source import KeySource
+from replicas.server.metrics import Exported
 from serve_app.batches.app import batch_app
 from serve_app.batches.arguments import settings_of
-from serve_app.batches.metrics import BatchMetrics
-from serve_app.batches.runner import Runner
+from serve_app.batches.runner import Runner, Value
 from serve_app.batches.sender import Sender
 from serve_app.batches.store import Store
 
 MOST_OPEN = 256  # requests that are sent at once
 MOST_FILE_BYTES = 512 << 20  # of an uploaded file
+
+
+class BatchMetrics:
+    """Exports what the runner says, some times a second."""
+
+    def __init__(self) -> None:
+        self._exported = Exported(one for one in METRICS if one.by == "batches")
+
+    def publish(self, now: tuple[Value, ...], totals: tuple[Value, ...]) -> None:
+        """Export it."""
+        self._exported.set(now)
+        self._exported.count(totals)
 
 
 def build(args: Mapping[str, Any]) -> serve.Application:

@@ -6,7 +6,6 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -32,6 +31,8 @@ logger = logging.getLogger("ray.serve")
 R = TypeVar("R")
 Send = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
 Value = tuple[Metric, tuple[str, ...], float]
+# Is told gauges, and what was counted since the runner started: metrics, labels, values.
+Publish = Callable[[tuple[Value, ...], tuple[Value, ...]], None]
 # As the APIs' usage has them.
 USED = {
     "prompt_tokens": "prompt",
@@ -45,19 +46,6 @@ LOOKS_EVERY_S = 0.5  # for new batches, and those that are cancelled
 MOST_AHEAD = 64 << 20  # bytes of a batch's lines that were read and have no answer
 TRIES = 3  # of a request that the server fails
 TRIES_IN_TIME = 2  # of one that a clock of the server ends: the second with fewer others
-
-
-@dataclass(frozen=True)
-class Figures:
-    """How batches fare: metrics, their labels and values.
-
-    Args:
-        now: gauges.
-        totals: counted since the runner started.
-    """
-
-    now: tuple[Value, ...]
-    totals: tuple[Value, ...]
 
 
 class Runner:
@@ -80,7 +68,7 @@ class Runner:
         clock: Callable[[], float] = time.time,
         *,
         urgent_tier: str | None = None,
-        publish: Callable[[Figures], None] = lambda _: None,
+        publish: Publish = lambda now, totals: None,
     ) -> None:
         self._store, self._send, self._clock = store, send, clock
         self._most_open = most_open
@@ -119,21 +107,21 @@ class Runner:
                         said = "Batch %s broke off; it goes on in %g s."
                         logger.error(said, name, rest_s, exc_info=error)
                     del running[name], self._stopped[name]
-                self._publish(self._figures())
+                self._publish(*self._figures())
                 await asyncio.sleep(LOOKS_EVERY_S)
         finally:
             for task in running.values():
                 task.cancel()
             await asyncio.gather(*running.values(), return_exceptions=True)
 
-    def _figures(self) -> Figures:
+    def _figures(self) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         now_s, known = self._clock(), list(self._progress.values())
         under_way = sum(one.under_way for one in known)
         oldest = min(known, key=lambda one: one.created_s, default=None)
         end_s = oldest and oldest.end_s(now_s, *self._pace(oldest))
         window_s = max(oldest.due_s - now_s, 0.0) if oldest else 0.0
         waiting = sum(one.left for one in known) - under_way
-        return Figures(
+        return (
             (
                 (metrics.BATCH_LINES, ("waiting",), waiting),
                 (metrics.BATCH_LINES, ("under_way",), under_way),

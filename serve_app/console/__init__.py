@@ -1,17 +1,10 @@
 """A read-only page about a running fleet: ``import_path: serve_app.console:build``."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
+
+def build(args: Any) -> Any:
+    """``serve_app.console.deployment.build``; the page is of use without Ray Serve."""
     from serve_app.console.deployment import build
 
-__all__ = ["build"]
-
-
-def __getattr__(name: str) -> Any:
-    # Lazily: the page's data and its files are of use without Ray Serve.
-    if name == "build":
-        from serve_app.console.deployment import build
-
-        return build
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return build(args)

@@ -1,10 +1,18 @@
-"""The console over HTTP: one page, and the JSON behind it. Read-only: it answers GET alone."""
+"""The console over HTTP: one page, and the JSON behind it. Read-only: it answers GET alone.
+
+The page is one answer, wherever the application is mounted, and it runs nothing else: each part of
+it is named by its digest in the page's policy.
+"""
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,9 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.errors import BrimfulError
 from replicas.door.key_source import KeySource
-from serve_app.console.deployments import Deployment
-from serve_app.console.page import Page
-from serve_app.console.view import View
+from serve_app.console.view import Deployment, View
 from serve_app.console.watch import Watch
 from serve_app.key_needed import KeyNeeded
 
@@ -27,6 +33,9 @@ LONGEST_NAME = 1000  # characters of a group or replica; longer ones are nobody'
 
 AskTimeline = Callable[[Deployment, str], Awaitable[dict[str, Any]]]
 """A replica of a deployment, asked for its last minute; a BrimfulError: it does not answer."""
+STYLES = ("uPlot.min.css", "console.css")
+# In the order in which they run.
+SCRIPTS = ("uPlot.iife.min.js", "draw.js", "timeline.js", "console.js")
 
 
 class Headers:
@@ -140,3 +149,41 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Args:
+    policy: the Content-Security-Policy that goes with it.
+    """
+
+    html: str
+    policy: str
+
+    @classmethod
+    def shipped(cls) -> "Page":
+        """The page of this package."""
+        styles, scripts = [_read(name) for name in STYLES], [_read(name) for name in SCRIPTS]
+        html = _read("index.html")
+        html = html.replace(*_placed("style", styles)).replace(*_placed("script", scripts))
+        more = ("connect-src 'self'", f"script-src {_digests(scripts)}", "form-action 'none'")
+        return cls(html, _policy(styles, *more))
+
+
+def _read(name: str) -> str:
+    return (files(__package__) / "static" / name).read_text(encoding="utf-8")
+
+
+def _policy(styles: list[str], *more: str) -> str:
+    known = ["default-src 'none'", "img-src data:", f"style-src {_digests(styles)}"]
+    return "; ".join([*known, *more, "base-uri 'none'", "frame-ancestors 'none'"])
+
+
+def _placed(kind: str, texts: list[str]) -> tuple[str, str]:
+    """Where these parts go, and what goes there."""
+    return f"<!-- {kind}s -->", "\n".join(f"<{kind}>{text}</{kind}>" for text in texts)
+
+
+def _digests(texts: list[str]) -> str:
+    hashes = (hashlib.sha256(text.encode()).digest() for text in texts)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes)

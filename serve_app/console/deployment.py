@@ -19,7 +19,7 @@ from controller.fleet.packed_snapshot import opened
 from replicas.door.key_source import KeySource
 from serve_app.console.app import console_app
 from serve_app.console.arguments import keys_of
-from serve_app.console.deployments import Deployment, deployments_of
+from serve_app.console.view import Deployment, deployments_of
 from serve_app.console.watch import Watch
 from serve_app.replica_calls import ask
 from serve_app.snapshot import unanswered

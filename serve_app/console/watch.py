@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from controller.errors import BrimfulError
-from serve_app.console.deployments import Deployment
-from serve_app.console.view import View
+from serve_app.console.view import Deployment, View
 
 logger = logging.getLogger("ray.serve")
 PERIOD_S, UNSEEN_PERIOD_S = 1.0, 5.0

@@ -16,7 +16,7 @@ from controller.fleet.packed_snapshot import opened
 from controller.records import BatchLimits, from_wire, to_wire
 from replicas.profiles.profile import StepNoise
 from replicas.profiles.profile_file import load_profile
-from serve_app.console.deployments import Deployment
+from serve_app.console.view import Deployment
 
 # What a user may call a model; nothing of it may become markup.
 HOSTILE = "<img src=x onerror=document.title='taken'>"

@@ -6,9 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.console.app import LONGEST_NAME, console_app
-from serve_app.console.deployments import Deployment
-from serve_app.console.page import Page
+from serve_app.console.app import LONGEST_NAME, Page, console_app
+from serve_app.console.view import Deployment
 from serve_app.console.watch import Watch
 from tests.unit.serve_app.snapshots import fleet
 

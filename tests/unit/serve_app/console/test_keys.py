@@ -11,10 +11,9 @@ import pytest
 from controller.errors import ConfigError
 from replicas.door.key_source import KeySource
 from replicas.door.settings import KeysFrom
-from serve_app.console.app import console_app
+from serve_app.console.app import Page, console_app
 from serve_app.console.arguments import keys_of
-from serve_app.console.deployments import Deployment
-from serve_app.console.page import Page
+from serve_app.console.view import Deployment
 from serve_app.console.watch import Watch
 from tests.unit.serve_app.snapshots import fleet
 

@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from serve_app.console.deployments import Deployment
-from serve_app.console.view import MODEL_COLUMNS, View
+from serve_app.console.view import MODEL_COLUMNS, Deployment, View
 from tests.builders import batching, engine, histogram_of
 from tests.unit.serve_app.snapshots import busy, fleet, snapshot_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.errors import BrimfulError
-from serve_app.console.deployments import Deployment
+from serve_app.console.view import Deployment
 from serve_app.console.watch import Watch
 from tests.unit.serve_app.snapshots import fleet
 
