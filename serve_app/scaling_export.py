@@ -29,15 +29,12 @@ TAGS = ("application", "deployment")
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # it goes with the policy
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One deployment's last decision.
+@dataclass(frozen=True)
+class Told(Decision):
+    """One deployment's last decision, before Ray Serve's delays and factors.
 
     Args:
         running, target: replicas that run, and that Ray Serve is to have.
-        desired: replicas that the policy wants, before Ray Serve's delays and factors.
-        capacity_per_s: requests/s of a replica inside the SLA; None: unknown.
-        start_s: what a replica's start is taken to last.
         unix_s: when that was decided.
     """
 
@@ -45,13 +42,6 @@ class Told:
     deployment: str
     running: int
     target: int
-    desired: int
-    reason: str
-    words: str
-    demand_per_s: float
-    capacity_per_s: float | None
-    capacity_error_frac: float
-    start_s: float
     unix_s: float
 
     def sentence(self) -> str:

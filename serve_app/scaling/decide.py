@@ -8,6 +8,7 @@ back), or, without a known capacity, the highest load of several starts.
 
 from serve_app.scaling.demand import (
     Load,
+    hardly_more,
     idle,
     left_outside,
     load_of,
@@ -16,10 +17,10 @@ from serve_app.scaling.demand import (
     replicas_needed,
     whole,
     with_some_gone,
+    with_spare,
 )
 from serve_app.scaling.error_budget import FIRST, ErrorBudget
 from serve_app.scaling.forecast import Forecast
-from serve_app.scaling.hysteresis import hardly_more, with_spare
 from serve_app.scaling.reading import FleetReading
 from serve_app.scaling.reasons import OUT_OF_REACH, Decision, Reason
 from serve_app.scaling.recent import Recent

@@ -10,6 +10,8 @@ from serve_app.scaling.reading import FleetReading, ReplicaLoad
 # A capacity above this multiple of the median replica's is cut to it: one that is impossible would
 # otherwise stand for a fleet. Two kinds of cards in one deployment are closer than that.
 MOST_OVER_MEDIAN = 4.0
+MORE_FRAC, MOST_MORE = 0.07, 0.7  # of the running replicas: smaller rises are ignored
+SPARE_FRAC, LEAST_SPARE, MOST_SPARE = 0.1, 0.2, 1.2  # free part before a replica is removed
 
 
 def replicas_needed(
@@ -166,3 +168,18 @@ def _mean_capacity(each_per_s: Sequence[float]) -> float | None:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+def hardly_more(wanted: float, replicas: int, part: float = 1.0) -> bool:
+    """Whether ``wanted`` exceeds this number by too little for another replica.
+
+    Args:
+        part: share of the band that counts, up to 1.
+    """
+    band = min(MORE_FRAC * replicas, MOST_MORE) * min(part, 1.0)
+    return replicas < wanted <= replicas + band
+
+
+def with_spare(replicas: float) -> float:
+    """The load that the remaining replicas must have headroom for before one is removed."""
+    return replicas + min(max(SPARE_FRAC * replicas, LEAST_SPARE), MOST_SPARE)

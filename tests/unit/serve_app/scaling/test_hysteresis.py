@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from serve_app.scaling.hysteresis import hardly_more
+from serve_app.scaling.demand import hardly_more
 from tests.unit.serve_app.scaling.loads import OUT, one, reading, scaler
 
 
