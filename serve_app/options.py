@@ -1,10 +1,28 @@
-"""Options that several commands take, each defined once."""
+"""Options that several commands take, and numbers on a command line."""
 
 import argparse
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 from controller.errors import ConfigError
-from serve_app.flag_number import ABOVE_0, number
+
+ABOVE_0 = math.ulp(0.0)
+
+
+def number(allowed: str, least: float, most: float = math.inf) -> Callable[[str], float]:
+    """A finite number from ``least`` to ``most``, which an error calls ``allowed``."""
+
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most or value == math.inf:
+            raise argparse.ArgumentTypeError(f"{text!r} is not allowed: {allowed}")
+        return value
+
+    return number
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:

@@ -12,8 +12,7 @@ from controller.errors import ConfigError
 from controller.validation import shown
 from replicas.door.settings import Security
 from replicas.engine.settings import PdRole, prefill_problems
-from serve_app.config import classes_of, ray_llm_config
-from serve_app.groups import model_id
+from serve_app.config import classes_of, model_id, ray_llm_config
 from serve_app.live_roles import with_roles
 
 PREFILL, DECODE, MODELS = "prefill_config", "decode_config", "llm_configs"

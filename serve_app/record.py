@@ -14,8 +14,7 @@ from controller.errors import BrimfulError
 from controller.records import EngineLimits
 from replicas.profiles.profile_file import ProfileFile
 from replicas.profiles.recorded import LEAST_STEPS, MOST_STEPS, RecordedEntry, RecordedSteps
-from serve_app.flag_number import number
-from serve_app.options import add_address, add_group, add_out, add_replica, require_folder
+from serve_app.options import add_address, add_group, add_out, add_replica, number, require_folder
 from serve_app.snapshot import ANSWER_S, connect, engines_of, listed, read_snapshot
 
 PERIOD_S = 1.0
@@ -94,8 +93,6 @@ def choose(
     found = engines_of(snapshot, group)
     if replica_id is not None and replica_id not in found:
         raise BrimfulError(f"--replica: {replica_id!r} does not exist; {listed('replicas', found)}")
-    if not found:
-        raise BrimfulError("nothing was recorded: no replica has reported yet")
     chosen = replica_id or min(found)
     return chosen, found[chosen], 0 if replica_id else len(found) - 1
 

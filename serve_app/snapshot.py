@@ -83,7 +83,7 @@ def replicas_of(snapshot: dict[str, Any]) -> list[ReplicaStatus]:
 def status_json(snapshot: dict[str, Any]) -> dict[str, Any]:
     """Version, start of the controller (Unix time), a flat object per replica, one for each whose
     report was refused, one for each engine that died in the last hour, one for each deployment that
-    scales, a sentence for each that is not up."""
+    scales."""
     return {
         "version": snapshot["version"],
         "started_unix_s": snapshot["started_unix_s"],
@@ -91,7 +91,6 @@ def status_json(snapshot: dict[str, Any]) -> dict[str, Any]:
         "refused": snapshot["refused"],
         "deaths": snapshot.get("deaths", []),
         "scaling": [asdict(told) for told in snapshot["scaling"]],
-        "unready": snapshot.get("unready", []),
     }
 
 
@@ -215,17 +214,20 @@ def engines_of(snapshot: dict[str, Any], group: str | None) -> dict[str, EngineL
     """What the engines of a group, or of all, were started with, by replica.
 
     Raises:
-        BrimfulError: there is no such group; names those that are there.
+        BrimfulError: there is no such group (names those that are there), or no replica.
     """
     groups = snapshot["groups"]
     if group is not None and group not in groups:
         raise BrimfulError(f"--group: {group!r} does not exist; {listed('groups', groups)}")
-    return {
+    found = {
         name: replica["report"].engine
         for of, known in groups.items()
         if group in (None, of)
         for name, replica in known["replicas"].items()
     }
+    if not found:
+        raise BrimfulError("no replica has reported yet")
+    return found
 
 
 def listed(what: str, names: Iterable[str]) -> str:
@@ -293,7 +295,10 @@ def unanswered(error: Exception) -> BrimfulError:
             " themselves meanwhile"
         )
     if isinstance(error, ValueError):
-        said = f"no batch controller here: {first_line(error)}; the first replica starts one"
+        said = (
+            f"no batch controller here: {first_line(error)}; the first replica starts one, and"
+            " `serve status` says what that waits for"
+        )
         return BrimfulError(said)
     return BrimfulError(
         f"the batch controller is gone for the moment ({type(error).__name__}); replicas go on by"

@@ -1,8 +1,4 @@
-"""Read YAML strictly: what is wrong with a text itself is named with its line.
-
-Syntax errors, keys written twice, keys that are dates, characters that no file can hold, and
-numbers too long to be printed.
-"""
+"""Read YAML strictly: syntax errors, keys written twice and keys that are dates have their line."""
 
 import sys
 from collections.abc import Iterator
@@ -19,8 +15,7 @@ from controller.yaml_text import Loader, problem_of
 
 STDIN = Path("-")
 MOST_NODES = 100_000  # a large manifest has some thousand
-MOST_DIGITS = 3000  # Python prints no number of more than 4,300
-DATE, INT = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int"
+DATE = "tag:yaml.org,2002:timestamp"
 MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -97,13 +92,11 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 def _faults(node: yaml.Node, place: str, seen_nodes: set[int]) -> Iterator[str]:
-    """Keys that are written twice or are dates, and values that nothing could print."""
+    """Keys that are written twice or are dates."""
     if id(node) in seen_nodes:  # an alias
         return
     seen_nodes.add(id(node))
-    if isinstance(node, yaml.ScalarNode):
-        yield from _unprintable(node, place)
-    elif isinstance(node, yaml.SequenceNode):
+    if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             yield from _faults(item, join(place, [index]), seen_nodes)
     elif isinstance(node, yaml.MappingNode):
@@ -120,23 +113,4 @@ def _faults(node: yaml.Node, place: str, seen_nodes: set[int]) -> Iterator[str]:
             first_lines.setdefault(key.value, line)
             if key.tag == DATE:
                 yield f"line {line}: {inner}: a date is no key; quote it"
-            unprintable = list(_unprintable(key, place))
-            yield from unprintable or _faults(value, inner, seen_nodes)
-
-
-def _unprintable(node: yaml.ScalarNode, place: str) -> Iterator[str]:
-    line, text = node.start_mark.line + 1, node.value
-    place = place or "top level"
-    if any("\ud800" <= c <= "\udfff" for c in text):
-        cure = "write the character itself, not halves of it (JSON's \\u escapes)"
-        yield f"line {line}: {place}: {text[:40]!a} is not allowed: {cure}"
-    elif "\0" in text:
-        yield f"line {line}: {place}: {text[:40]!a} is not allowed: no text holds a NUL"
-    elif node.tag == INT and len(text) > MOST_DIGITS and not _is_decimal(text):
-        # Of a decimal one the loader says so itself.
-        yield f"line {line}: {place}: a number of more than {MOST_DIGITS:,} digits"
-
-
-def _is_decimal(text: str) -> bool:
-    digits = text.lstrip("+-")
-    return digits.isdigit() and not digits.startswith("0")
+            yield from _faults(value, inner, seen_nodes)

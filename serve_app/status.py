@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.errors import BrimfulError
-from serve_app.flag_number import number
-from serve_app.options import add_address, add_json, add_wide
+from serve_app.options import add_address, add_json, add_wide, number
 from serve_app.snapshot import (
     ReplicaStatus,
     connect,
@@ -27,7 +26,6 @@ from serve_app.snapshot import (
     switched_off,
 )
 from serve_app.tables import console_for, new_table
-from serve_app.unready import read_unready
 
 WATCH_S = 2.0
 ABOUT = (
@@ -80,24 +78,10 @@ def run(args: argparse.Namespace) -> int:
             print_status(snapshot, wide=args.wide)
 
     if args.watch is None:
-        show(read())
+        show(read_snapshot())
     else:
-        watch(read, show, args.watch)
+        watch(read_snapshot, show, args.watch)
     return 0
-
-
-def read() -> dict[str, Any]:
-    """``read_snapshot``, with ``unready``: what each deployment that is not up waits for.
-
-    Raises:
-        BrimfulError: see ``read_snapshot``; with what is not up, as the first replica starts the
-            controller.
-    """
-    unready = read_unready()
-    try:
-        return {**read_snapshot(), "unready": unready}
-    except BrimfulError as error:
-        raise BrimfulError("\n".join((str(error), *unready))) from None
 
 
 def watch(
@@ -145,10 +129,10 @@ def print_status(snapshot: dict[str, Any], *, wide: bool) -> None:
                 said = stalled(replica.stalls, replica.itl_longest_ms / 1000)
                 plain.print(Text(f"{replica.replica}: {said}", overflow="fold"))
     told = [one.sentence() for one in snapshot["scaling"]]
-    unready, deaths = snapshot.get("unready", []), death_lines(snapshot)
-    if refused or told or unready or deaths:
+    deaths = death_lines(snapshot)
+    if refused or told or deaths:
         plain.print()
-    for line in (*told, *refused, *deaths, *unready):
+    for line in (*told, *refused, *deaths):
         plain.print(Text(line, overflow="fold"))
 
 

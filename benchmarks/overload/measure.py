@@ -22,8 +22,8 @@ from benchmarks.overload.shapes import (
 )
 from benchmarks.overload.stack import MODEL, URL, application, fleet
 from replicas.profiles.profile_file import load_profile
-from serve_app.demo.machine import Waited
-from serve_app.launch.running import wait_reached
+from serve_app.apply.cluster import wait_reached
+from serve_app.demo.stack import Waited
 
 WARM_UP_S, SETTLE_S = 5.0, 20.0
 GRACE_S = 60.0  # longer than any deadline: what is not served then is late whenever it comes

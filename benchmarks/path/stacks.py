@@ -16,8 +16,8 @@ import requests
 from benchmarks.live.fleet import Deployed
 from benchmarks.path.processes import Tree
 from benchmarks.report.document import ROOT
+from serve_app.apply.cluster import ClusterError, wait_reached
 from serve_app.launch.local_cluster import ENVIRONMENT, local_cluster
-from serve_app.launch.running import ClusterError, wait_reached
 
 MODEL = "tiny"
 ENGINE: dict[str, Any] = {

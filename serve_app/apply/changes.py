@@ -13,14 +13,12 @@ from typing import Any
 from controller.classes import guarded
 from controller.config import parse_batching
 from controller.errors import ConfigError
-from controller.validation import join, shown
-from replicas.door.settings import parse_security
-from serve_app.apply.names import gone, model_name
-from serve_app.apply.options import COUNT, OPTIONS, SCALING, built_options, laid_over, to_send
+from controller.validation import join, parse, shown
+from replicas.door.settings import Security, parse_security
 from serve_app.checks.findings import BUILDER, builder_of
-from serve_app.config import SECURITY
+from serve_app.config import SECURITY, ray_llm_config
 from serve_app.live_roles import with_roles
-from serve_app.pd import is_pd
+from serve_app.pd import MODELS, NAME_PREFIX, ROLES, entries_of, is_pd
 
 Data = dict[str, Any]
 # Blocks that a ``user_config`` may hold in the place of an entry's own.
@@ -29,7 +27,19 @@ INGRESS = "AdmissionIngress"
 # What stands under these is not printed, nor who asks at an address.
 SECRET = frozenset({"env_vars", "api_key", "hf_token"})
 USER = re.compile(r"//[^/@\s]+@")
+# Options that Ray Serve changes without another replica.
+OPTIONS = (
+    "num_replicas",
+    "autoscaling_config",
+    "max_ongoing_requests",
+    "graceful_shutdown_timeout_s",
+    "graceful_shutdown_wait_loop_s",
+    "health_check_period_s",
+    "health_check_timeout_s",
+)
+COUNT, SCALING = OPTIONS[:2]
 LIVE_IN_OVERRIDE = (*OPTIONS, "name", "user_config", "max_queued_requests")
+THEIRS = "ray.serve.llm:build_openai_app"
 
 
 @dataclass
@@ -286,3 +296,122 @@ def _hidden(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: "..." if k in SECRET else _hidden(v) for k, v in value.items()}
     return [_hidden(one) for one in value] if isinstance(value, list) else value
+
+
+def built_options(entry: Data, security: Security, where: str) -> Data:
+    """The options of an entry's deployment: ``num_replicas`` is None if ``autoscaling_config``,
+    without its defaults, is not.
+
+    Raises:
+        ConfigError: Ray Serve takes no such options.
+    """
+    from ray import serve
+    from ray.llm._internal.common import dict_utils
+    from ray.llm._internal.serve import constants
+
+    given = ray_llm_config(entry, where, security)["deployment_config"]
+    # As ray.llm's builder has them, which imports vLLM.
+    defaults = {
+        "max_ongoing_requests": constants.DEFAULT_MAX_ONGOING_REQUESTS,
+        "health_check_period_s": constants.DEFAULT_HEALTH_CHECK_PERIOD_S,
+        "health_check_timeout_s": constants.DEFAULT_HEALTH_CHECK_TIMEOUT_S,
+        SCALING: {"target_ongoing_requests": constants.DEFAULT_MAX_TARGET_ONGOING_REQUESTS},
+    }
+    merged = dict_utils.maybe_apply_llm_deployment_config_defaults(defaults, given)
+    merged[SCALING], policy = _without_policy(merged.get(SCALING))
+    try:
+        made = serve.deployment(object, **{k: merged[k] for k in OPTIONS if k in merged})
+    except ValueError as error:
+        line = " ".join(str(error).split())
+        raise ConfigError([f"{where}.deployment_config: {line}"]) from None
+    options = of_deployment(made._deployment_config)
+    if options[SCALING] is not None:
+        options[SCALING] |= policy
+    return options
+
+
+def of_deployment(config: Any) -> Data:
+    """The options of Ray Serve's ``DeploymentConfig``."""
+    scaling = config.autoscaling_config
+    found = {key: getattr(config, key) for key in OPTIONS}
+    if scaling is not None:
+        found |= {COUNT: None, SCALING: _plain(scaling)}
+    return found
+
+
+def _without_policy(scaling: Any) -> tuple[Any, Data]:
+    """A block and, apart, its policy: Ray would import that, which may be the cluster's alone."""
+    if not isinstance(scaling, dict):
+        return scaling, {}
+    return (
+        {key: value for key, value in scaling.items() if key != "policy"},
+        {key: value for key, value in scaling.items() if key == "policy"},
+    )
+
+
+def _plain(scaling: Any) -> Data:
+    bounds = {"min_replicas": scaling.min_replicas, "max_replicas": scaling.max_replicas}
+    return bounds | scaling.model_dump(mode="json", exclude_defaults=True)
+
+
+def laid_over(built: Data, override: Data, where: str) -> Data:
+    """The options that hold with an override, as Ray Serve lays it over those of the code.
+
+    Raises:
+        ConfigError: its ``autoscaling_config`` is wrong.
+    """
+    from ray.serve.config import AutoscalingConfig
+
+    # Serve takes null for no scaling alone.
+    given = {k: override[k] for k in OPTIONS if override.get(k) is not None}
+    if SCALING in override:
+        given[SCALING] = override[SCALING]
+    found = {**built, **given}
+    block = found[SCALING]
+    if found[COUNT] == "auto":
+        auto = AutoscalingConfig.default().model_dump(exclude_unset=True)
+        block = auto | (given.get(SCALING) or built[SCALING] or {})
+    if block is not None:
+        rest, policy = _without_policy(block)
+        block = _plain(parse(AutoscalingConfig, rest, f"{where}.{SCALING}")) | policy
+    return {**found, SCALING: block, COUNT: None if block is not None else found[COUNT] or 1}
+
+
+def to_send(built: Data, wanted: Data) -> Data:
+    """The override by which a deployment that was built with ``built`` goes by ``wanted``."""
+    sent = {key: wanted[key] for key in OPTIONS if wanted[key] != built[key]}
+    if wanted[SCALING] is not None:  # with it Serve takes no number; without it, it needs one
+        sent.pop(COUNT, None)
+    return sent
+
+
+def model_name(entry: Data, builder: str = BUILDER, key: str = MODELS) -> str:
+    """The name of an entry's deployment; ``key``: where the entry stands in ``args``."""
+    own = (entry.get("deployment_config") or {}).get("name")
+    model = str((entry.get("model_loading_config") or {}).get("model_id"))
+    if builder == BUILDER:
+        server = "MixedServer" if with_roles(entry) else "BrimfulServer"
+        server = "EmulatedServer" if entry.get("emulate") is not None else server
+    else:
+        server = str(entry.get("server_cls") or "LLMServer").replace(":", ".").rpartition(".")[2]
+    prefix = NAME_PREFIX[ROLES[key]] if key in ROLES else f"{server}:"
+    return f"{prefix}{own or model.replace('/', '--').replace('.', '_')}"
+
+
+def is_model(deployment: str) -> bool:
+    """Whether a deployment is a model's, not an ingress or a router."""
+    return ":" in deployment
+
+
+def gone(running: Data, wanted: Data, deployments: Iterable[str]) -> list[str]:
+    """The models' deployments, of those that run, that ``wanted`` has no more.
+
+    None if the same unknown builder makes both.
+    """
+    builder = builder_of(wanted)
+    entries = entries_of(wanted.get("args"))
+    known = builder in (BUILDER, THEIRS) and all(isinstance(one, dict) for _, one in entries)
+    if not known and builder == builder_of(running):
+        return []
+    kept = {model_name(entry, builder, key) for key, entry in entries} if known else set()
+    return [name for name in deployments if is_model(name) and name not in kept]

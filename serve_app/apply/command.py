@@ -10,12 +10,10 @@ import yaml
 from controller.errors import BrimfulError, ConfigError
 from controller.validation import join
 from replicas.door.settings import parse_security
-from serve_app.apply.changes import Changes, changes
+from serve_app.apply.changes import Changes, changes, is_model
 from serve_app.apply.cluster import Cluster, beside
-from serve_app.apply.names import is_model
 from serve_app.checks.findings import Findings
-from serve_app.checks.live import live_problems
-from serve_app.checks.quick import quick_check
+from serve_app.checks.quick import live_problems, quick_check
 from serve_app.config import DRAIN_TIMEOUT_S, SECURITY
 from serve_app.source import parse_documents, read_documents
 
@@ -45,13 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would change, send none")
     parser.add_argument(
         "--restart", action="store_true", help="also change what starts every replica anew"
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=DRAIN_TIMEOUT_S + START_S,
-        metavar="S",
-        help="default: %(default)g, a replica's drain and a start",
     )
 
 
@@ -84,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         raise BrimfulError("\n".join(offers(restarts, found, running)))
     wanted = {name: target(config, one, name) for name, one in found.items()}
     cluster.put({**config, "applications": beside(running, wanted)})
-    cluster.wait(list(found), args.timeout)
+    cluster.wait(list(found), DRAIN_TIMEOUT_S + START_S)
     print("done; `brimful status` says where a replica refuses its configuration")
     return 0
 

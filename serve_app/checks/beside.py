@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from controller.validation import join, shown
-from serve_app.checks.findings import line
-from serve_app.checks.objects import RAY_SERVICE, dig, listed, mapping, named
+from serve_app.checks.findings import RAY_SERVICE, dig, line, listed, mapping, named
 
 SERVE_PORT, SERVE = 8000, "serve"
 Object = Mapping[str, Any]

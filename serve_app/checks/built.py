@@ -16,10 +16,10 @@ from ray.serve import Deployment
 from controller.errors import ConfigError
 from controller.validation import join
 from replicas.door.settings import Security
-from serve_app.autoscaling_block import AUTOSCALING_POLICY, names_function
-from serve_app.checks.live import live_problems
+from serve_app.checks.quick import live_problems
 from serve_app.checks.values import REPLICA, replica_problems
 from serve_app.checks.vllm_config import silent
+from serve_app.config import AUTOSCALING_POLICY, names_function
 
 MOST_DEVICES = 4096  # of an engine: Ray makes a bundle for each, and a slip of the keyboard is many
 

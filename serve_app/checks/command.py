@@ -33,18 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " comes in by a pipe, as from `kubectl kustomize`",
     )
     parser.add_argument(
-        "--crd",
-        type=Path,
-        metavar="FILE",
-        help="check a RayService by this definition of KubeRay's, such as `kubectl get crd"
-        " rayservices.ray.io -o yaml` prints, instead of the one that is shipped",
-    )
-    parser.add_argument(
-        "--no-paths",
-        action="store_true",
-        help="the cluster is elsewhere: do not look for model folders on this machine",
-    )
-    parser.add_argument(
         "--quick",
         action="store_true",
         help="in a second: YAML and our own blocks, not what Ray Serve and vLLM take",
@@ -59,12 +47,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: with every problem of every file.
     """
-    crd = None
-    if args.crd:
-        from serve_app.checks.crd import read_crd
-
-        crd = read_crd(args.crd)
-    target = Target(env=dict(os.environ), local_paths=not args.no_paths, crd=crd)
+    target = Target(env=dict(os.environ), local_paths=True)
     early = {path: quick_file(path) for path in args.files}
     if args.quick:
         found = [f"{path}: {one}" for path in early for one in early[path].problems]
@@ -130,7 +113,7 @@ def check_file(path: Path, target: Target) -> Findings:
         from serve_app.checks.serve import check_serve
 
         if any(isinstance(one, dict) and "kind" in one for one in documents):
-            check_documents(documents, findings, target.crd)
+            check_documents(documents, findings)
         elif len(documents) > 1:
             findings.add([f"{len(documents)} YAML documents; Ray Serve reads the first one only"])
         else:
@@ -140,14 +123,14 @@ def check_file(path: Path, target: Target) -> Findings:
 
 def import_models() -> None:
     """Ray Serve LLM and vLLM describe what they take; without them nothing can be checked."""
-    if "serve_app.checks.shapes" in sys.modules:
+    if "serve_app.checks.values" in sys.modules:
         return
     quiet = LOGGING not in os.environ
     if quiet:
         os.environ[LOGGING] = "ERROR"
     print("Reading what Ray Serve LLM and vLLM accept (5 to 20 s) ...", file=sys.stderr, flush=True)
     try:
-        import serve_app.checks.shapes  # noqa: F401
+        import serve_app.checks.values  # noqa: F401
     except ImportError as error:
         raise ConfigError(
             [f"cannot check it: {error}; install Brimful with its `gpu` or `cpu` extra"]

@@ -8,17 +8,12 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from controller.data_file import text_of
-from controller.errors import ConfigError
 from controller.validation import join, unknown_key
-from controller.yaml_text import problem_of
 from serve_app.checks.findings import line
 
 KEPT = (
@@ -31,7 +26,8 @@ Schema = dict[str, Any]
 
 
 @cache
-def _shipped() -> Schema:
+def rayservice_schema() -> Schema:
+    """KubeRay's schema of a RayService."""
     packed = resources.files("serve_app.checks").joinpath("rayservice.json.gz").read_bytes()
     return schema_of(json.loads(gzip.decompress(packed)))
 
@@ -63,38 +59,9 @@ def _closed(part: Schema) -> Schema:
     return kept
 
 
-def read_crd(path: Path) -> Schema:
-    """The closed schema of a RayService from KubeRay's CustomResourceDefinition of it.
-
-    Raises:
-        ConfigError: the file cannot be read, or holds no such definition.
-    """
-    text = text_of(path.read_bytes, f"--crd {path}: ")
-    try:
-        documents = list(yaml.load_all(text, yaml.CSafeLoader))
-    except yaml.YAMLError as error:
-        raise ConfigError([f"--crd {path}: {problem_of(error)}"]) from None
-    for document in documents:
-        try:
-            if document["spec"]["names"]["kind"] == "RayService":
-                return schema_of(document)
-        except (KeyError, TypeError):
-            continue
-    raise ConfigError(
-        [
-            f"--crd {path}: must hold KubeRay's CustomResourceDefinition of RayService with"
-            " version v1, as `kubectl get crd rayservices.ray.io -o yaml` prints it"
-        ]
-    )
-
-
-def schema_problems(manifest: Schema, crd: Mapping[str, Any] | None = None) -> list[str]:
-    """Unknown and missing keys and wrong types, down to the pod templates.
-
-    Args:
-        crd: what ``read_crd`` returned; None: the schema that is shipped.
-    """
-    validator = Draft202012Validator(_shipped() if crd is None else crd)
+def schema_problems(manifest: Schema, schema: Mapping[str, Any]) -> list[str]:
+    """Unknown and missing keys and wrong types, down to the pod templates."""
+    validator = Draft202012Validator(schema)
     errors = sorted(validator.iter_errors(manifest), key=lambda one: join("", one.absolute_path))
     return [problem for error in errors for problem in _lines(error)]
 

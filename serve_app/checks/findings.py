@@ -1,4 +1,6 @@
-"""What a check hands back, and what it has to know about the place the file is meant for."""
+"""What a check hands back, what it has to know about the place that the file is meant for, and what
+stands at a place of plain data.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -6,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.errors import ConfigError
-from controller.validation import shown
+from controller.validation import join, shown
 from serve_app.environment import DIRECT_STREAMING
 
 BUILDER = "serve_app:build_app"
@@ -14,6 +16,8 @@ CONSOLE = "serve_app.console:build"
 BATCHES = "serve_app.batches:build"
 # It stands under two names, and Ray takes a dot for the colon.
 OURS = (BUILDER, "serve_app.build:build_app")
+RAY_SERVICE = "RayService"
+CLUSTER = "spec.rayClusterConfig"
 
 
 def builder_of(application: Mapping[str, Any]) -> str:
@@ -37,14 +41,12 @@ class Target:
     Args:
         env: the environment of Ray's processes there.
         local_paths: model paths are meant for this machine, so they can be looked for.
-        crd: KubeRay's schema of a RayService there; None: the one that is shipped.
         nodes: what Ray has of each resource on each node there; None: not known.
         grows: whether an autoscaler adds nodes there.
     """
 
     env: Mapping[str, str]
     local_paths: bool
-    crd: Mapping[str, Any] | None = None
     nodes: Sequence[Mapping[str, float]] | None = None
     grows: bool = False
 
@@ -73,3 +75,53 @@ class Findings:
             yield
         except ConfigError as error:
             self.add(error.problems)
+
+
+@dataclass(frozen=True)
+class Pods:
+    """Pods of Ray that are alike.
+
+    Args:
+        place: of their spec in the object.
+        spec: a pod's; what is no mapping is empty.
+    """
+
+    place: str
+    spec: Mapping[str, Any]
+    is_head: bool
+
+
+def dig(value: Any, *keys: str) -> Any:
+    """The value below ``keys``; None where the way ends."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def mapping(value: Any, *keys: str) -> Mapping[str, Any]:
+    """The mapping below ``keys``; an empty one where there is none."""
+    found = dig(value, *keys)
+    return found if isinstance(found, Mapping) else {}
+
+
+def listed(value: Any, *keys: str) -> list[tuple[int, Mapping[str, Any]]]:
+    """The mappings of the list below ``keys``, each with its index."""
+    found = dig(value, *keys)
+    items = enumerate(found) if isinstance(found, list) else ()
+    return [(index, one) for index, one in items if isinstance(one, Mapping)]
+
+
+def named(value: Any) -> str:
+    """An object's name; "": it has none."""
+    return str(dig(value, "metadata", "name") or "")
+
+
+def ray_pods(service: Any) -> Iterator[Pods]:
+    """The head's and each worker group's pods."""
+    cluster = mapping(service, "spec", "rayClusterConfig")
+    head = mapping(cluster, "headGroupSpec", "template", "spec")
+    yield Pods(f"{CLUSTER}.headGroupSpec.template.spec", head, is_head=True)
+    for index, group in listed(cluster, "workerGroupSpecs"):
+        place = join(CLUSTER, ["workerGroupSpecs", index])
+        spec = mapping(group, "template", "spec")
+        yield Pods(f"{place}.template.spec", spec, is_head=False)

@@ -1,6 +1,6 @@
-"""What can be said of a file in a second: without Ray, without vLLM."""
+"""What can be said of a file, and of a ``user_config``, in a second: without Ray, without vLLM."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from controller.classes import parse_admission
@@ -8,6 +8,8 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join, shown
 from replicas.door.settings import Security, parse_security
+from replicas.engine.engine_options import option_problems
+from replicas.engine.settings import parse_live, parse_settings
 from serve_app.checks.findings import BUILDER, Findings, builder_of
 from serve_app.config import SECURITY, classes_of, parse_scaling, ray_llm_config
 from serve_app.pd import ROLES, entries_of, is_pd, pair_problems, pd_llm_config, whole_pair_problems
@@ -128,3 +130,45 @@ def check_blocks(
             return ray_llm_config(entry, where, security)
     findings.add(found.problems)
     return None
+
+
+def live_problems(
+    user_config: Any,
+    entry: dict[str, Any],
+    security: Security,
+    where: str,
+    options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """What running replicas of ``entry`` would refuse of ``user_config``.
+
+    Args:
+        entry: without a fault of its own; with one, nothing is said here.
+        where: the place of the deployment's options.
+        options: those that are laid over the entry's; None: there are none.
+    """
+    if user_config is None and not options:
+        return []
+    try:
+        engine = ray_llm_config(entry, where, security)["engine_kwargs"]
+        settings = parse_settings(engine["additional_config"])
+    except ConfigError:
+        return []
+    time_scale = settings.emulate.time_scale if settings.emulate else 1.0
+    ordered = engine.get("scheduling_policy") == "priority"
+    if not isinstance(user_config, dict | None):
+        return [f"{where}.user_config: {shown(user_config)} is not allowed: a mapping"]
+    try:
+        deployment = {**(entry.get("deployment_config") or {}), **(options or {})}
+        live = parse_live(
+            user_config, settings.live, time_scale, ordered=ordered, deployment=deployment
+        )
+        if isinstance(size := engine.get("max_num_seqs"), int):
+            live.batching.upper_bound(size)
+    except ConfigError as error:
+        return [f"{where}.{_in_user_config(line)}" for line in error.problems]
+    place = f"{where}.user_config: with engine_kwargs"
+    return option_problems(live.batching, engine, place, has_controller=True)
+
+
+def _in_user_config(line: str) -> str:
+    return line if line.startswith("user_config") else f"user_config.{line}"

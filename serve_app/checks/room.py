@@ -13,8 +13,7 @@ from typing import Any
 from ray.serve.config import AutoscalingConfig
 
 from serve_app.checks.built import Model, Placed
-from serve_app.checks.findings import Findings, Target
-from serve_app.checks.objects import listed, mapping
+from serve_app.checks.findings import Findings, Target, listed, mapping
 
 SUFFIXES = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 QUANTITY = re.compile(r"([0-9.]+)(m|k|M|G|)")

@@ -1,15 +1,22 @@
-"""Check a Ray Serve configuration: Serve's own schema, then our applications down to our blocks."""
+"""Check a Ray Serve configuration: Serve's own schema, then our applications, whose arguments are
+entries and what these share, down to our blocks.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ray.llm._internal.common.placement import PlacementGroupConfig
+from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
+from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import ServeDeploySchema, _route_prefix_format
 
-from controller.validation import join
+from controller.config import parse_batching
+from controller.validation import join, parse, shown
+from replicas.door.settings import Security, parse_security
+from serve_app.auto_model import AUTO, NO_INGRESS, AutoModel, problems
 from serve_app.batches.arguments import settings_of
-from serve_app.checks.built import Built, Placed, override_problems
+from serve_app.checks.built import Built, Model, Placed, build_model, override_problems
 from serve_app.checks.clocks import serve_clocks
-from serve_app.checks.entries import check_args, describe
 from serve_app.checks.findings import (
     BATCHES,
     BUILDER,
@@ -17,23 +24,44 @@ from serve_app.checks.findings import (
     Findings,
     Target,
     builder_of,
+    dig,
     line,
+    listed,
+    mapping,
 )
-from serve_app.checks.objects import dig, listed, mapping
-from serve_app.checks.quick import shape_problems
+from serve_app.checks.quick import MAPPINGS, check_blocks, live_problems, shape_problems
 from serve_app.checks.room import check_nodes
-from serve_app.checks.shapes import unknown_keys
 from serve_app.checks.values import (
+    ARGS,
+    ENTRY,
+    PD_ARGS,
     call_problems,
     deployment_problems,
+    engine_problems,
     env_problems,
+    unknown_keys,
     value_problems,
 )
-from serve_app.config import SECURITY
+from serve_app.checks.vllm_config import vllm_problems
+from serve_app.config import BLOCKS, SECURITY, classes_of, of_ranks
 from serve_app.console.arguments import keys_of, says_who
-from serve_app.pd import ROLES, entries_of
+from serve_app.entries import given_entry
+from serve_app.haproxy import FORWARD_BODY
+from serve_app.pd import (
+    DECODE,
+    MODELS,
+    NAME_PREFIX,
+    PREFILL,
+    ROLES,
+    entries_of,
+    is_pd,
+    pair_problems,
+    role_entries,
+)
+from serve_app.routing.settings import parse_router
 
 LOOPBACK = ("127.", "localhost", "::1")
+Entries = dict[str, tuple[str, dict[str, Any]]]  # place and entry, by the key in the arguments
 
 
 def check_serve(config: Any, where: str, target: Target, findings: Findings) -> list[Placed]:
@@ -167,3 +195,187 @@ def _check_batches(
         if classes and tier is not None and tier not in classes:
             findings.add([f"{place}.{key}: {tier!r} is not allowed: no such class; {allowed}"])
     return f"batches of requests for {settings.serves}, kept in {settings.folder}"
+
+
+def check_args(args: Any, where: str, target: Target, findings: Findings) -> Built:
+    """What ``args`` come to, once everything in them is checked."""
+    if not isinstance(args, dict):
+        findings.add([f"{where}.{MODELS}: required key is missing"])
+        return Built()
+    apart = is_pd(args)
+    if found := of_ranks(args, where) or (apart and pair_problems(args, where)):
+        findings.add(found)
+        return Built()
+    findings.add(unknown_keys(args, PD_ARGS if apart else ARGS, where))
+    listed = args.get(MODELS)
+    if not apart and (not isinstance(listed, list) or not listed):
+        findings.add(
+            [f"{where}.{MODELS}: must be a list with at least one model, got {shown(listed)}"]
+        )
+        return Built()
+    security = Security()
+    with findings.collecting():
+        security = parse_security(args.get(SECURITY), f"{where}.{SECURITY}")
+    ingress = {"name": "m", **mapping(args, "ingress_deployment_config")}
+    findings.add(
+        deployment_problems(
+            ingress, f"{where}.ingress_deployment_config", local_paths=target.local_paths
+        )
+    )
+    given = _given(args, where, target, findings)
+    models: list[Model] = []
+    for key, (place, entry) in given.items():
+        model = _check_entry(entry, key, place, target, findings, security)
+        models += [model] if model else []
+    entries = {key: entry for key, (_, entry) in given.items()}
+    if (block := args.get(AUTO)) is not None:
+        with findings.collecting():
+            auto = parse(AutoModel, block, f"{where}.{AUTO}")
+            names = (str(dig(one, "model_loading_config", "model_id")) for one in entries.values())
+            findings.add(problems(auto, names, f"{where}.{AUTO}"))
+        findings.add([f"{where}.{AUTO}: {NO_INGRESS}"] if target.direct_streaming else [])
+    return Built(entries, {one.deployment.name: one for one in models}, security)
+
+
+def _given(args: dict[str, Any], where: str, target: Target, findings: Findings) -> Entries:
+    """The entries that are mappings, or files with one; a pair with what follows for each half."""
+    found: Entries = {}
+    for key, entry in entries_of(args):
+        place = f"{where}.{key}"
+        if isinstance(entry, str) and not target.local_paths:
+            findings.notes.append(f"{place}: {entry!r} is on another machine and was not checked")
+            continue
+        with findings.collecting():
+            read, at = given_entry(entry, place)
+            if isinstance(entry, str):
+                findings.add(unknown_keys(read, ENTRY, at))
+            found[key] = at, read
+    if found.keys() == ROLES.keys():
+        with findings.collecting():
+            places = {key: at for key, (at, _) in found.items()}
+            whole = role_entries(found[PREFILL][1], found[DECODE][1], places)
+            found = {key: (places[key], entry) for key, entry in whole.items()}
+    return found
+
+
+def _check_entry(
+    entry: dict[str, Any],
+    key: str,
+    where: str,
+    target: Target,
+    findings: Findings,
+    security: Security,
+) -> Model | None:
+    """Report what is wrong with ``entry``.
+
+    Args:
+        key: where it stands in the application's arguments.
+
+    Returns:
+        What it comes to; None where that cannot be built.
+    """
+    entry = {key: value for key, value in entry.items() if value is not None}
+    plain = {key: value for key, value in entry.items() if key not in BLOCKS}
+    ours = check_blocks(entry, key, where, security, findings)
+    if all(isinstance(entry.get(one, {}), dict) for one in MAPPINGS):
+        findings.add(_value_problems(plain, where, local_paths=target.local_paths))
+    if ours is None or any(problem.startswith(where) for problem in findings.problems):
+        return None
+    prefix = NAME_PREFIX[ROLES[key]] if key in ROLES else None
+    made: list[Model] = []
+    findings.add(call_problems(lambda: made.append(build_model(entry, ours, prefix)), ours, where))
+    user_config = dig(entry, "deployment_config", "user_config")
+    findings.add(live_problems(user_config, entry, security, f"{where}.deployment_config"))
+    findings.add(vllm_problems(plain, where) if made and target.local_paths else [])
+    findings.notes.extend(_notes(entry, where, target))
+    return made[0] if made else None
+
+
+def _value_problems(entry: dict[str, Any], where: str, *, local_paths: bool) -> list[str]:
+    """What Ray's and vLLM's classes have against values."""
+    deployment = {"name": "m", **entry.get("deployment_config", {})}
+    found = deployment_problems(deployment, f"{where}.deployment_config", local_paths=local_paths)
+    found += env_problems(entry, where, local_paths=local_paths)
+    if "placement_group_config" in entry:
+        bundles = f"{where}.placement_group_config"
+        found += value_problems(PlacementGroupConfig, entry["placement_group_config"], bundles)
+    engine = entry.get("engine_kwargs", {})
+    found += engine_problems(engine, f"{where}.engine_kwargs")
+    if dig(engine, "additional_config", "brimful") is not None:
+        place = f"{where}.engine_kwargs.additional_config.brimful"
+        found.append(f"{place}: is made from the batching block; leave it out")
+    # Ray's class for the whole says less exactly what was said of a block already.
+    places = [join(where, [key]) for key in entry]
+    reported = tuple(place for place in places if any(line.startswith(place) for line in found))
+    whole = value_problems(LLMConfig, {**entry, "server_cls": None}, where)  # ours
+    return found + [line for line in whole if not line.startswith(reported)]
+
+
+def _notes(entry: dict[str, Any], where: str, target: Target) -> list[str]:
+    """What is accepted and does less, or more, than it seems."""
+    router = parse_router(entry.get("router"))
+    hidden = {
+        "router.prefix_affinity": router.prefix_affinity,
+        "router.gather_classes": router.gather_classes,
+        "lora_config": entry.get("lora_config"),
+    }
+    shows = not target.direct_streaming or target.env.get(FORWARD_BODY) == "1"
+    notes = [
+        f'{where}.{key}: has no effect without {FORWARD_BODY}="1" for Ray\'s processes: HAProxy'
+        " does not show prompts, classes and adapters to the router"
+        for key, given in hidden.items()
+        if given and not shows
+    ]
+    if entry.get("scaling") and _scaling(entry) is None:
+        notes.append(f"{where}.scaling: has no effect without deployment_config.autoscaling_config")
+    engine = mapping(entry, "engine_kwargs")
+    if engine.get("tool_call_parser") and not engine.get("enable_auto_tool_choice"):
+        notes.append(
+            f"{where}.engine_kwargs.tool_call_parser: has no effect without"
+            " enable_auto_tool_choice: true; vLLM refuses requests that leave the choice of tools"
+            " to the model"
+        )
+    return notes + [
+        f"{where}.engine_kwargs.{key}: what clients ask or are answered is written to the log"
+        for key in ("enable_log_requests", "enable_log_outputs")
+        if dig(entry, "engine_kwargs", key)
+    ]
+
+
+def _scaling(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """Bounds on replicas as Ray Serve will see them; None where their number is fixed."""
+    deployment = entry.get("deployment_config") or {}
+    auto = deployment.get("num_replicas") == "auto"
+    given = deployment.get("autoscaling_config")
+    if not auto and not given:
+        return None
+    default = AutoscalingConfig.default() if auto else AutoscalingConfig()
+    return {**default.model_dump(), **(given or {})}
+
+
+def describe(entry: dict[str, Any]) -> str:
+    """One line on what an entry without problems will do."""
+    batching = parse_batching(entry.get("batching"))
+    loading, engine = entry["model_loading_config"], entry.get("engine_kwargs") or {}
+    sla, bounds = batching.sla, batching.max_running
+    limits = [
+        f"{value:g} ms {name}"
+        for value, name in ((sla.itl_ms, "between tokens"), (sla.ttft_ms, "to the first token"))
+        if value is not None
+    ]
+    promise = f"{' and '.join(limits)} at p{sla.percentile:g}" if limits else "no SLA"
+    top = bounds.max or engine.get("max_num_seqs") or "vLLM's default"
+    classes = classes_of(entry, "")
+    return (
+        f"model {loading['model_id']}, policy {batching.policy}, {promise},"
+        f" {bounds.min} to {top} running, {_replicas(entry)}"
+        + (f", classes {', '.join(classes.by_name)}" if classes else "")
+    )
+
+
+def _replicas(entry: dict[str, Any]) -> str:
+    scaling = _scaling(entry)
+    if scaling is not None:
+        return f"{scaling['min_replicas']} to {scaling['max_replicas']} replicas"
+    count = (entry.get("deployment_config") or {}).get("num_replicas") or 1
+    return f"{count} replica{'s' if count != 1 else ''}"

@@ -1,4 +1,5 @@
-"""How long tokens take on this machine, at the client, while the whole stack runs.
+"""How long tokens take on this machine, at the client, while the whole stack runs, and the load for
+it: streams under way while long prompts come in.
 
 Medians: an SLA made of them is the same from run to run. The fastest steps of an engine by itself
 say what nobody gets who shares the cores with HTTP, routers and other engines.
@@ -17,6 +18,7 @@ from serve_app.demo.model import DemoModel, Shape
 FEW, MANY = 4, 12  # streams under way on each replica
 LONG_PROMPTS = 6  # one after the other
 ROUND_MS = 5.0
+LOAD_FRAC = 0.7  # of what fills the engines' steps up to the SLA
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +94,45 @@ def random_prompt(model: DemoModel, tokens: int, seed: int) -> list[int]:
 
 def _median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The same requests for each phase: their lengths, contents and times are of the seed.
+
+    Args:
+        streams, long_prompts: how many of each; they are mixed in ``asks``.
+    """
+
+    asks: tuple[Ask, ...]
+    streams: int
+    long_prompts: int
+
+
+def make_load(
+    model: DemoModel,
+    times: StepTimes,
+    sla_ms: float,
+    replicas: int,
+    seconds: float,
+    seed: int = 1,
+) -> Load:
+    """Requests for ``seconds``: ``LOAD_FRAC`` of what the SLA lets through on this machine."""
+    rng = random.Random(seed)
+
+    def ask(shape: Shape, at_s: float) -> Ask:
+        prompt = random_prompt(model, shape.prompt_tokens, seed=rng.getrandbits(32))
+        return Ask(prompt, shape.output_tokens, at_s=at_s)
+
+    per_s = LOAD_FRAC * times.streams_per_s(sla_ms, model) * replicas
+    count = max(round(seconds * per_s), 1)
+    streams = [ask(model.stream, (k + rng.random()) * seconds / count) for k in range(count)]
+    at_once = model.burst * replicas
+    bursts = max(round(seconds * per_s * model.longs_per_stream / at_once), 1)
+    long_prompts = [
+        ask(model.long_prompt, (k + 0.5) * seconds / bursts)
+        for k in range(bursts)
+        for _ in range(at_once)
+    ]
+    asks = sorted([*streams, *long_prompts], key=lambda one: one.at_s)
+    return Load(tuple(asks), len(streams), len(long_prompts))

@@ -13,16 +13,14 @@ import ray
 from rich.console import Console
 
 from controller.errors import ConfigError
-from serve_app.demo.calibrate import StepTimes, calibrate
+from serve_app.demo.calibrate import StepTimes, calibrate, make_load
 from serve_app.demo.client import send
-from serve_app.demo.load import make_load
-from serve_app.demo.machine import small_model_obstacle
 from serve_app.demo.model import MODELS, SMALL, TINY, TUNED_ON, DemoModel
 from serve_app.demo.plot import draw
 from serve_app.demo.report import OFF, ON, TUNED, Phase, client_table
-from serve_app.demo.stack import Stack, one_phase
-from serve_app.flag_number import ABOVE_0, number
+from serve_app.demo.stack import Stack, one_phase, small_model_obstacle
 from serve_app.launch.local_cluster import local_cluster
+from serve_app.options import number
 
 WARM_UP_S = 8.0  # with control on: the policy has seen no step under this SLA yet
 WIDTH = 80
@@ -40,12 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         choices=MODELS,
         help="default: smollm2, a real one, or tiny where this machine is too small for it",
-    )
-    parser.add_argument(
-        "--sla-ms",
-        type=number("ms above 0, up to 60,000", ABOVE_0, 60_000),
-        metavar="MS",
-        help="default: what this machine can hold, by the gaps of a small batch",
     )
     parser.add_argument(
         "--plot",
@@ -70,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     console.print(f"[2/7] Starting Ray and {stack.replicas} vLLM engines (usually 60 s) ...")
     with contextlib.ExitStack() as exits:
         stack.start(exits.enter_context(local_cluster(logs=directory)), directory, console)
-        times, sla_ms = _calibrate(console, stack, args.sla_ms)
+        times, sla_ms = _calibrate(console, stack)
         phases = _phases(console, stack, times, sla_ms, args.seconds)
         held = _report(console, phases, sla_ms, args.plot)
         if args.keep:
@@ -91,18 +83,11 @@ def _choose(name: str | None) -> tuple[DemoModel, str]:
     return (SMALL, "") if reason is None else (TINY, f" ({SMALL.title} needs more: {reason})")
 
 
-def _calibrate(console: Console, stack: Stack, asked_ms: float | None) -> tuple[StepTimes, float]:
+def _calibrate(console: Console, stack: Stack) -> tuple[StepTimes, float]:
     console.print("[3/7] Timing tokens at the client, control off (usually 15 s) ...")
     stack.switch(enforce=False)
     times = calibrate(stack.base_url, stack.model, stack.replicas)
-    sla_ms = asked_ms or times.sla_ms(stack.model.sla_gaps)
-    if sla_ms <= times.few_s * 1000:
-        raise ConfigError(
-            [
-                f"--sla-ms: {sla_ms:g} is not allowed: above {times.few_s * 1000:.0f} ms, which a"
-                " token takes here in a small batch"
-            ]
-        )
+    sla_ms = times.sla_ms(stack.model.sla_gaps)
     console.print(
         f"      a token every {times.few_s * 1000:.0f} ms in a small batch,"
         f" {times.many_s * 1000:.0f} in a larger one; {stack.model.long_prompt.prompt_tokens}"

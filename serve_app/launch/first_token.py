@@ -61,22 +61,12 @@ def _asked(base_url: str) -> FirstToken | None:
     while time.monotonic() < until_s:
         for path, body in ASKED.items():
             began_s = time.monotonic()
-            asked = {"model": model, **body, "max_tokens": 1, "stream": True}
-            with requests.post(
-                f"{base_url}/{path}", json=asked, stream=True, timeout=TIMEOUT_S
-            ) as answer:
-                if answer.ok and any(_is_token(line) for line in answer.iter_lines()):
-                    return FirstToken(model, path, time.monotonic() - began_s)
-                refused = f"{answer.status_code}: {answer.text[:300]}" if not answer.ok else "empty"
-                later = answer.status_code in LATER
-        if not later:
+            asked = {"model": model, **body, "max_tokens": 1}
+            answer = requests.post(f"{base_url}/{path}", json=asked, timeout=TIMEOUT_S)
+            if answer.ok:
+                return FirstToken(model, path, time.monotonic() - began_s)
+            refused = f"{answer.status_code}: {answer.text[:300]}"
+        if answer.status_code not in LATER:
             break
         time.sleep(1)
     raise BrimfulError(f"{base_url}: {model} gave no token: {refused}")
-
-
-def _is_token(line: bytes) -> bool:
-    if not line.startswith(b"data: {"):
-        return False
-    choices = json.loads(line[6:]).get("choices")
-    return bool(choices)

@@ -16,11 +16,12 @@ from typing import Any
 
 import psutil
 import requests
+import yaml
 
 from replicas.server.proxies import go_past
 from serve_app import haproxy
+from serve_app.apply.cluster import Cluster, ClusterError, starting
 from serve_app.environment import ON_CPU, STREAMING
-from serve_app.launch.running import ClusterError, starting
 
 NICENESS = 15  # of replicas and engines, below a client on the same machine; what Ray does, too
 AUTH_MODE = "RAY_AUTH_MODE"
@@ -152,19 +153,12 @@ class LocalCluster:
         return self.log_path.read_text(errors="replace")[-SAID:]
 
     def deploy(self, config: Path) -> None:
-        """``serve deploy``; returns when Ray took the file, not when replicas run.
+        """Deploy a Serve config; returns when Ray took it, not when replicas run.
 
         Raises:
-            ClusterError: Ray refused the file.
+            BrimfulError: Ray refused it.
         """
-        done = subprocess.run(
-            ["serve", "deploy", str(config), "--address", self.dashboard_url],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise ClusterError(f"serve deploy {config} failed:\n{done.stdout}{done.stderr}")
+        Cluster(self.dashboard_url).put(yaml.safe_load(config.read_text()))
 
     @property
     def session_logs(self) -> Path:
@@ -179,9 +173,7 @@ class LocalCluster:
 
     def applications(self) -> dict[str, Any]:
         """What Ray's REST interface says of each application, by name."""
-        answer = requests.get(f"{self.dashboard_url}/api/serve/applications/", timeout=30)
-        answer.raise_for_status()
-        return answer.json()["applications"]
+        return Cluster(self.dashboard_url).applications()
 
     def wait_running(self, timeout_s: float, progress: Callable[[str], None]) -> None:
         """Return once every application runs with all its replicas.
@@ -192,8 +184,8 @@ class LocalCluster:
         Raises:
             ClusterError: a replica failed to start, or the time ran out.
         """
-        state = ""
-        for now in starting(self.applications, timeout_s):
+        cluster, state = Cluster(self.dashboard_url), ""
+        for now in starting(cluster.applications, timeout_s):
             if now != state:
                 progress(now)
                 state = now

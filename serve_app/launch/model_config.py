@@ -1,21 +1,190 @@
-"""The Serve config of ``brimful serve MODEL``."""
+"""The arguments of ``brimful serve``, and the Serve config that those of a model make."""
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serve_app.launch.arguments import Replicas
-from serve_app.launch.config_file import LOOPBACK, PORT, autoscaled, document
-from serve_app.launch.memory import free_memory_bytes
+import psutil
+import yaml
+
+from controller.config import A_DAY_MS
+from controller.errors import ConfigError
+from serve_app.checks.findings import BUILDER, CONSOLE
+from serve_app.options import ABOVE_0, number
 
 Data = dict[str, Any]
+LOOPBACK = "127.0.0.1"
+PORT = 8000
+ABOUT = (
+    "Serve a model, or a Serve config, from nothing to the first token: write the config, check"
+    " it, start Ray (or join the cluster there is), deploy, and ask for a token. Ctrl-C drains and"
+    " stops what was started."
+)
+EPILOG = (
+    "Every flag of `vllm serve` may follow and becomes an engine_kwarg of its name: brimful serve"
+    " MODEL --itl-ms 50 --max-model-len 4096 --tensor-parallel-size 2. On a cluster that is there"
+    " to stay: --dry-run --write FILE, and `serve deploy FILE`."
+)
+SUFFIXES = (".yaml", ".yml")
+LOCAL = (".", "/")  # what a name on the hub does not begin with
+# Of a model alone: a file says these itself.
+OF_MODEL = (
+    *("itl_ms", "ttft_ms", "replicas", "served_model_name", "host", "port"),
+    *("emulate", "write"),
+)
 MIB = 2**20
 # Of a replica on CPU. By itself vLLM takes 92% of the machine's memory, and does not start where
 # something else has it.
 MOST_KV_BYTES = 4 * 2**30
 KV_FLAGS = ("kv_cache_memory_bytes", "gpu_memory_utilization")
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container: bytes, or "max"
+
+
+def document(
+    entry: Data,
+    *,
+    name: str = "llm",
+    host: str = LOOPBACK,
+    port: int = PORT,
+    console: bool = False,
+) -> Data:
+    """The whole file.
+
+    Args:
+        entry: of ``llm_configs``.
+        name: of the application.
+        console: whether the console is served, too.
+    """
+    application = {
+        "name": name,
+        "route_prefix": "/",
+        "import_path": BUILDER,
+        "args": {"llm_configs": [entry]},
+    }
+    shown = {"name": "console", "route_prefix": "/console", "import_path": CONSOLE}
+    return {
+        "proxy_location": "EveryNode",
+        "http_options": {"host": host, "port": port},
+        "applications": [application, *([shown] if console else [])],
+    }
+
+
+def autoscaled(least: int, most: int) -> Data:
+    """An ``autoscaling_config`` that sees load within seconds."""
+    return {
+        "min_replicas": least,
+        "max_replicas": most,
+        "metrics_interval_s": 2,
+        "look_back_period_s": 10,
+    }
+
+
+def write(config: Data, head: str, path: Path) -> None:
+    """Write it under a comment.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    try:
+        path.write_text(head + yaml.safe_dump(config, sort_keys=False))
+    except OSError as error:
+        raise ConfigError([f"--write: {path} cannot be written: {error.strerror}"]) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """So many, or as many as load asks for between two bounds."""
+
+    least: int
+    most: int
+
+    @property
+    def scaled(self) -> bool:
+        return self.least != self.most
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments; what is not among them is vLLM's."""
+    parser.description, parser.epilog, parser.allow_abbrev = ABOUT, EPILOG, False
+    parser.usage = "brimful serve MODEL|FILE [OPTIONS] [VLLM'S OPTIONS]"
+    parser.add_argument(
+        "what", metavar="MODEL|FILE", help="name on the Hugging Face hub, folder, or Serve config"
+    )
+    parser.add_argument(
+        "--itl-ms", type=_ms, metavar="MS", help="the SLA between two tokens (default: none)"
+    )
+    parser.add_argument(
+        "--ttft-ms", type=_ms, metavar="MS", help="the SLA of the first token (default: none)"
+    )
+    parser.add_argument(
+        "--replicas",
+        type=_replicas,
+        metavar="N|MIN:MAX",
+        help="engines; with two numbers as many as the load asks for (default: 1)",
+    )
+    parser.add_argument(
+        "--served-model-name", metavar="NAME", help="what clients call it (default: MODEL's)"
+    )
+    parser.add_argument("--host", help=f"where HTTP is served (default: {LOOPBACK})")
+    parser.add_argument("--port", type=int, help=f"(default: {PORT})")
+    parser.add_argument(
+        "--emulate",
+        metavar="PROFILE",
+        help="no accelerator: steps take the time of this profile, tokens mean nothing",
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="keep the config that is run")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="write and check it (and print it), start nothing"
+    )
+    parser.add_argument(
+        "--address",
+        default="auto",
+        metavar="HOST:PORT",
+        help="of Ray's head node; local: start a cluster in any case (default: RAY_ADDRESS, else"
+        " the cluster on this machine, else one is started)",
+    )
+
+
+def given_file(args: argparse.Namespace, more: Sequence[str]) -> Path | None:
+    """The Serve config that was named; None: it is a model.
+
+    Raises:
+        ConfigError: flags of a model with a file, vLLM's flags before the model, no such folder.
+    """
+    first = next(iter(more), None)
+    if first is not None and args.argv.index(first) < args.argv.index(args.what):
+        raise ConfigError([f"{first}: MODEL comes first, vLLM's flags come after it"])
+    path = Path(args.what)
+    if path.suffix not in SUFFIXES or path.is_dir():
+        if args.what.startswith(LOCAL) and not path.is_dir():
+            raise ConfigError([f"{args.what}: no such folder"])
+        return None
+    beside = [f"--{key.replace('_', '-')}" for key in OF_MODEL if getattr(args, key) is not None]
+    beside += [flag.partition("=")[0] for flag in more if flag.startswith("-")]
+    if beside:
+        raise ConfigError([f"{flag}: {path} says it itself; change it there" for flag in beside])
+    return path
+
+
+def _ms(text: str) -> float:
+    value = number("ms above 0, up to a day", ABOVE_0, A_DAY_MS)(text)
+    return int(value) if value == int(value) else value
+
+
+def _replicas(text: str) -> Replicas:
+    least, colon, most = text.partition(":")
+    try:
+        made = Replicas(int(least), int(most) if colon else int(least))
+    except ValueError:
+        made = Replicas(0, 0)
+    if not 1 <= made.least <= made.most:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not allowed: a number from 1, or two as 1:8, the larger one last"
+        )
+    return made
 
 
 def config_of(
@@ -95,3 +264,12 @@ def _cpu_engine(most: int, engine: Mapping[str, Any], free_bytes: int | None) ->
         kv_bytes = min(MOST_KV_BYTES, free // (4 * most))
         found["kv_cache_memory_bytes"] = kv_bytes // MIB * MIB
     return found
+
+
+def free_memory_bytes(limit: Path = MEMORY_LIMIT) -> int:
+    """What new processes may take: no more than is free, nor than the container's limit."""
+    available: int = psutil.virtual_memory().available
+    try:
+        return min(available, int(limit.read_text()))
+    except (OSError, ValueError):
+        return available

@@ -1,28 +1,32 @@
-"""``brimful stop``: applications and, with the last of them, the batch controller."""
+"""``brimful stop``: applications and, with the last of them, the batch controller.
+
+``remove``, ``end_unplaced`` and ``wait_gone`` take applications away for ``brimful serve``, too.
+"""
 
 import argparse
+import contextlib
+import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from controller.errors import BrimfulError
-from serve_app.apply.cluster import Cluster
+from serve_app.apply.cluster import AWAY_S, Cluster, beside, describe
 from serve_app.checks.findings import BATCHES, BUILDER, CONSOLE, builder_of
 from serve_app.launch.joined import find
-from serve_app.launch.removal import end_unplaced, remove, wait_gone
 from serve_app.options import add_address
 from serve_app.snapshot import connect
 
 ANCHOR = "serve_app.anchor:build"  # of lasting workers with spot ones
 OURS = (BUILDER, CONSOLE, BATCHES, ANCHOR)
-# The names of this project's deployments begin with their class, or are these.
-SERVERS = ("BrimfulServer:", "EmulatedServer:", "MixedServer:", "Batches", "Console")
-APART = ("Prefill:", "Decode:")  # of prefill and decode apart, Ray's own as well as ours
 ABOUT = (
     "Remove applications from a running cluster: streams under way go on to their end. With the"
     " last one the batch controller ends, which `serve shutdown` leaves (a detached actor). Ray,"
-    " Ray Serve and applications that are not of this project stay."
+    " Ray Serve, applications that are not of this project, and those that `serve.run` deployed"
+    " (`serve.delete` removes them) stay."
 )
+POLL_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,17 +58,12 @@ def run(args: argparse.Namespace) -> int:
     names = chosen(args.names, running)
     if names:
         remove(cluster, names)
-        if coded := [name for name in names if from_code(running[name])]:
-            remove_from_code(coded, args.address)
         end_unplaced(cluster, running, names, args.address)
         print(f"removed: {', '.join(names)}; streams under way go on to their end")
-    if unclear := [name for name in perhaps_ours(running) if name not in names]:
-        print(f"left, as it may be Ray's own: {', '.join(unclear)} (its name removes it)")
     there = wait_gone(
         cluster, names, lambda state: print(f"  {state}", file=sys.stderr, flush=True)
     )
-    left = [*ours(there), *perhaps_ours(there)]
-    if left:
+    if left := [*ours(there), *(name for name, told in there.items() if from_code(told))]:
         print(f"left: {', '.join(left)}, and so the batch controller")
         return 0
     for version in end_controllers(args.address):
@@ -75,27 +74,16 @@ def run(args: argparse.Namespace) -> int:
 
 def ours(running: Mapping[str, Any]) -> list[str]:
     """The applications of this project."""
-    return [name for name, told in running.items() if _is_ours(told)]
+    return [
+        name
+        for name, told in running.items()
+        if not from_code(told) and builder_of(told["deployed_app_config"]) in OURS
+    ]
 
 
 def from_code(told: Mapping[str, Any]) -> bool:
     """Whether an application was deployed by ``serve.run``, so not by a file."""
     return told.get("deployed_app_config") is None
-
-
-def perhaps_ours(running: Mapping[str, Any]) -> list[str]:
-    """Applications from code with prefill and decode apart: nothing tells ours from Ray's own."""
-    return [name for name, told in running.items() if from_code(told) and _has_model(told, APART)]
-
-
-def _is_ours(told: Mapping[str, Any]) -> bool:
-    if from_code(told):
-        return _has_model(told, SERVERS)
-    return builder_of(told["deployed_app_config"]) in OURS
-
-
-def _has_model(told: Mapping[str, Any], prefixes: tuple[str, ...]) -> bool:
-    return any(name.startswith(prefixes) for name in told.get("deployments") or ())
 
 
 def chosen(names: list[str], running: Mapping[str, Any]) -> list[str]:
@@ -105,25 +93,12 @@ def chosen(names: list[str], running: Mapping[str, Any]) -> list[str]:
         BrimfulError: one of these names is not there.
     """
     there = ours(running)
-    if unknown := [name for name in names if name not in (*there, *perhaps_ours(running))]:
+    if unknown := [name for name in names if name not in there]:
         raise BrimfulError(
             f"{', '.join(unknown)}: no application of this project runs under this name; running:"
             f" {', '.join(there) or 'none'}"
         )
     return names or there
-
-
-def remove_from_code(names: list[str], address: str) -> None:
-    """Have Serve end applications that no file deployed, which its REST interface leaves alone."""
-    import ray
-    from ray import serve
-
-    connect(address)
-    try:
-        for name in names:
-            serve.delete(name, _blocking=False)
-    finally:
-        ray.shutdown()
 
 
 def end_controllers(address: str) -> list[str]:
@@ -140,3 +115,88 @@ def end_controllers(address: str) -> list[str]:
         return sorted(handles)
     finally:
         ray.shutdown()
+
+
+def remove(cluster: Cluster, names: Collection[str]) -> None:
+    """Have Serve end these applications; others, and those deployed from code, stay as they are."""
+    others = {name: one for name, one in cluster.applications().items() if name not in names}
+    cluster.put({"applications": beside(others, {})})
+
+
+def end_unplaced(
+    cluster: Cluster, running: Mapping[str, Any], names: Collection[str], address: str
+) -> None:
+    """End replicas of these applications that were never placed, once Serve has let go of them.
+
+    Serve asks them to drain, and waits the whole ``graceful_shutdown_timeout_s`` for an answer.
+
+    Args:
+        running: what ran before the applications were removed.
+        address: of Ray's head node.
+
+    Raises:
+        BrimfulError: nothing answers there.
+    """
+    actors = {
+        one["replica_id"]: one["actor_name"]
+        for one in _replicas(running, names)
+        if one["state"] == "STARTING" and not one.get("node_id")
+    }
+    if not actors:
+        return
+    until_s = time.monotonic() + AWAY_S
+    while time.monotonic() < until_s and any(
+        one["replica_id"] in actors and one["state"] != "STOPPING"
+        for one in _replicas(cluster.applications(), names)
+    ):  # else Serve would start others in their place
+        time.sleep(POLL_S)
+    import ray
+
+    before = signal.getsignal(signal.SIGTERM)
+    connect(address)
+    try:
+        for name in actors.values():
+            with contextlib.suppress(ValueError):  # it is gone
+                ray.kill(ray.get_actor(name, namespace="serve"))
+    finally:
+        ray.shutdown()
+        signal.signal(signal.SIGTERM, before)  # Ray has put another in its place
+
+
+def _replicas(running: Mapping[str, Any], names: Collection[str]) -> Iterator[dict[str, Any]]:
+    for name in names:
+        for deployment in running.get(name, {}).get("deployments", {}).values():
+            yield from deployment.get("replicas", [])
+
+
+def wait_gone(
+    cluster: Cluster,
+    names: Collection[str],
+    say: Callable[[str], None],
+    away_s: float = AWAY_S,
+) -> dict[str, Any]:
+    """Return once they are gone; the applications that run then.
+
+    Args:
+        say: told what is still there, whenever that changes.
+        away_s: so long Ray's interface may not answer.
+
+    Raises:
+        BrimfulError: it did not answer for longer.
+    """
+    state, seen_s = "", time.monotonic()
+    while True:
+        try:
+            running = cluster.applications()
+        except BrimfulError:
+            if time.monotonic() - seen_s >= away_s:
+                raise
+        else:
+            seen_s = time.monotonic()
+            left = {name: one for name, one in running.items() if name in names}
+            if not left:
+                return running
+            if (now := describe(left)) != state:
+                say(now)
+                state = now
+        time.sleep(POLL_S)

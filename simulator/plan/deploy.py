@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from serve_app.launch import config_file
-from serve_app.launch.config_file import autoscaled, document
+from serve_app.launch import model_config
+from serve_app.launch.model_config import autoscaled, document
 from serve_app.planning.model_config import repository
 from simulator.plan.answer import Plan
 
@@ -67,4 +67,4 @@ def write(plan: Plan, path: Path) -> None:
         f" {plan.capacity_per_s:.2f} requests/s inside {own.sla.itl_ms:g} ms between tokens\n"
         f"# ({own.workload}). brimful check {path} && serve deploy {path}\n"
     )
-    config_file.write(serve_config(plan), head, path)
+    model_config.write(serve_config(plan), head, path)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from serve_app.autoscaling_block import AUTOSCALING_POLICY
+from serve_app.config import AUTOSCALING_POLICY
 
 MAX_NUM_SEQS = 64
 

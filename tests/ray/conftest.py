@@ -16,9 +16,9 @@ import ray
 import requests
 from ray.exceptions import RayError
 
+from serve_app.apply.cluster import ClusterError, wait_reached
 from serve_app.demo.tiny_model import make_tiny_model
 from serve_app.launch.local_cluster import LocalCluster, local_cluster
-from serve_app.launch.running import ClusterError, wait_reached
 from tests.ray.applications import MAX_NUM_SEQS, application
 from tests.ray.control import replicas
 from tests.ray.emulated import emulated_applications

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from serve_app.launch.running import ClusterError
+from serve_app.apply.cluster import ClusterError
 
 MARK = "BRIMFUL_TEST_RUN"  # in the environment of all that a test starts
 END_S = 60

@@ -30,8 +30,7 @@ from ray.serve.llm import LLMConfig
 from replicas.engine.executor import RAY_SERVE_LLM, accelerator_kind
 from replicas.server.server import BrimfulServer
 from replicas.server.vllm_engine import SLICE_OF_GPU
-from serve_app.autoscaling_block import AUTOSCALING_POLICY
-from serve_app.config import SERVER, ScalingConfig, ray_llm_config
+from serve_app.config import AUTOSCALING_POLICY, SERVER, ScalingConfig, ray_llm_config
 from serve_app.scaling.reading import Ages, read_fleet
 
 ENTRY = {

@@ -28,7 +28,7 @@ from vllm.config import KVTransferConfig
 
 from replicas.server.pd_requests import KV_PARAMS, PLAIN
 from replicas.server.pd_server import DecodeServer, PrefillServer
-from serve_app import build, pd_build
+from serve_app import build
 from serve_app.build import build_app
 from tests.pd_configs import pd_args, pd_entry
 
@@ -50,7 +50,7 @@ def test_ours_builds_what_rays_builder_builds(
     monkeypatch: pytest.MonkeyPatch, directly: bool
 ) -> None:
     their_builder = inspect.getmodule(build_pd_openai_app)
-    for module in (builder, build, pd_build, their_builder):
+    for module in (builder, build, their_builder):
         monkeypatch.setattr(module, "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING", directly)
     monkeypatch.setattr(serve_build, "RAY_SERVE_ENABLE_HA_PROXY", True)
     plain = {key: pd_entry() for key in ("prefill_config", "decode_config")}

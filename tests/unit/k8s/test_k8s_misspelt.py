@@ -86,11 +86,3 @@ def test_it_is_refused_by_name(case: Case, check_objects: Callable[..., Any]) ->
     # What is missing once its name is misspelt is said, too; and nothing else.
     more = [one for one in problems if not one.endswith(case.line)]
     assert all("required key is missing" in one for one in more)
-
-
-def test_a_field_that_their_definition_does_not_have_is_refused(check_objects, crd, monkeypatch):
-    """An older operator: `--crd` is what it goes by."""
-    strategy = crd["properties"]["spec"]["properties"]["upgradeStrategy"]
-    monkeypatch.delitem(strategy["properties"], "clusterUpgradeOptions")
-    (problem,) = check_objects(documents("upgrade")).problems
-    assert "spec.upgradeStrategy: unknown key 'clusterUpgradeOptions'" in problem

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serve_app.checks.objects import Pods, dig, listed, mapping, ray_pods
+from serve_app.checks.findings import Pods, dig, listed, mapping, ray_pods
 from tests.manifests import ROOT
 from tests.unit.k8s.conftest import documents, the
 from tools.kubernetes import overlays, render

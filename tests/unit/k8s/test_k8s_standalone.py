@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serve_app.checks.crd import schema_problems
+from serve_app.checks.crd import rayservice_schema, schema_problems
 from tests.manifests import ROOT
 from tests.unit.k8s.conftest import the
 from tools.kubernetes import render
@@ -19,11 +19,10 @@ def objects() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(render(STANDALONE)))
 
 
-def test_every_field_of_its_pods_is_one_of_kubernetes(objects, crd):
+def test_every_field_of_its_pods_is_one_of_kubernetes(objects):
     """KubeRay's schema of a RayService holds Kubernetes' own of a pod."""
-    worker = crd["properties"]["spec"]["properties"]["rayClusterConfig"]["properties"][
-        "workerGroupSpecs"
-    ]["items"]
+    cluster = rayservice_schema()["properties"]["spec"]["properties"]["rayClusterConfig"]
+    worker = cluster["properties"]["workerGroupSpecs"]["items"]
     template = the("Deployment", objects)["spec"]["template"]
     assert schema_problems(template, worker["properties"]["template"]) == []
 

@@ -10,8 +10,7 @@ import pytest
 from controller.config import BatchingConfig
 from controller.records import Advised, BatchLimits, BoundSteps, ReplicaReport, StepModel
 from serve_app import explain
-from serve_app.advice import advice_on
-from serve_app.explain import explanations, facts
+from serve_app.explain import advice_on, explanations, facts
 from tests.builders import batching, engine, histogram_of, limits, moments_of, report
 from tests.unit.serve_app.snapshots import (
     SCALED,

@@ -8,8 +8,8 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 from controller.classes import parse_classes
 from controller.errors import ConfigError
 from serve_app.autoscaling import CapacityPolicy
-from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from serve_app.config import (
+    AUTOSCALING_POLICY,
     EMULATED_SERVER,
     SCHEDULER,
     SERVER,
@@ -123,6 +123,10 @@ def test_an_object_with_rays_default_policy_names_none(given: Any) -> None:
         ({"engine_kwargs": {"scheduler_cls": "mine.Scheduler"}},
          f"llm_configs[0].engine_kwargs.scheduler_cls: 'mine.Scheduler' is not allowed: Brimful"
          f" sets it to {SCHEDULER!r}; leave the key out"),
+        ({"engine_kwargs": {"otlp_traces_endpoint": "http://h:1", "disable_log_stats": True}},
+         "llm_configs[0].engine_kwargs.disable_log_stats: True is not allowed with"
+         " otlp_traces_endpoint: vLLM makes its spans of these numbers, and its engine would end"
+         " with the first request"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_by_name(keys: dict[str, Any], problem: str) -> None:

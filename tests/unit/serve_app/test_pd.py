@@ -7,9 +7,8 @@ import pytest
 from controller.errors import ConfigError
 from replicas.door.settings import Security
 from replicas.server.pd_server import DecodeServer, PrefillServer
-from serve_app.build import build_app
+from serve_app.build import build_app, pd_serving_args
 from serve_app.checks.built import no_cluster
-from serve_app.pd_build import pd_serving_args
 from tests.pd_configs import pd_args
 from tests.serve_configs import entry, put
 

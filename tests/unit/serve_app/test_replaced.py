@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from serve_app.checks.shapes import ENGINE as ENGINE_SHAPE
-from serve_app.entries import ENGINE_KEYS, OPTIONS
-from serve_app.replaced import DEPLOYMENT, ENGINE, REPLACED
+from serve_app.checks.values import ENGINE as ENGINE_SHAPE
+from serve_app.entries import DEPLOYMENT, ENGINE, ENGINE_KEYS, OPTIONS, REPLACED
 from tests.serve_configs import ENTRY, config, put
 
 PLACE = "applications[0].args.llm_configs[0]"

@@ -3,20 +3,10 @@
 from typing import Any
 
 import pytest
-from ray.serve.schema import (
-    ApplicationStatus,
-    ApplicationStatusOverview,
-    DeploymentStatus,
-    DeploymentStatusOverview,
-    DeploymentStatusTrigger,
-    ReplicaState,
-)
 
 from controller.errors import BrimfulError
-from serve_app import status
 from serve_app.snapshot import replicas_of
 from serve_app.status import print_status, table_of, watch
-from serve_app.unready import unready_lines
 from tests.builders import batching, histogram_of, report
 from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, fleet, snapshot_of
 
@@ -84,40 +74,6 @@ def test_watching_goes_on_while_the_controller_is_away(capsys):
 
 
 # --- deployments that are not up, by Ray Serve's own status
-
-WAITS = (
-    "Deployment 'BrimfulServer:m' in application 'llm' has 1 replicas that have taken more than 30s"
-    ' to be scheduled. Resources required for each replica: [{"GPU": 8}]'
-)
-
-
-def application(
-    state: DeploymentStatus, message: str, replicas: dict[ReplicaState, int]
-) -> ApplicationStatusOverview:
-    one = DeploymentStatusOverview(
-        status=state,
-        status_trigger=DeploymentStatusTrigger.CONFIG_UPDATE_STARTED,
-        replica_states=replicas,
-        message=message,
-    )
-    return ApplicationStatusOverview(ApplicationStatus.DEPLOYING, "", 0.0, {"BrimfulServer:m": one})
-
-
-def test_a_deployment_without_a_replica_is_told_with_what_it_waits_for():
-    starting = application(DeploymentStatus.UPDATING, WAITS, {ReplicaState.STARTING: 1})
-    assert unready_lines({"llm": starting}) == [
-        f"BrimfulServer:m of llm: UPDATING, 0 of 1 replicas run: {WAITS}"
-    ]
-
-
-def test_before_the_first_replica_the_error_says_what_is_waited_for(monkeypatch):
-    def none_yet() -> None:
-        raise BrimfulError("no batch controller here")
-
-    monkeypatch.setattr(status, "read_unready", lambda: ["m of llm: UPDATING"])
-    monkeypatch.setattr(status, "read_snapshot", none_yet)
-    with pytest.raises(BrimfulError, match="no batch controller here\nm of llm: UPDATING"):
-        status.read()
 
 
 def test_an_engine_that_died_is_told_with_what_became_of_its_requests(capsys):

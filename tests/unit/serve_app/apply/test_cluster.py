@@ -187,12 +187,12 @@ def test_what_serve_refuses_or_cannot_bring_up_is_told(serve: Serve, tmp_path: P
     with pytest.raises(BrimfulError, match=r"Ray Serve refused it: .*no such option"):
         Cluster(address).put({"applications": []})
     failed, _ = serve(running(status="DEPLOY_FAILED"))
-    with pytest.raises(BrimfulError, match="llm: DEPLOY_FAILED: no module"):
-        Cluster(failed).wait(["llm"], 60, sleep=lambda _: None)
+    with pytest.raises(BrimfulError, match="application llm failed:\nno module"):
+        Cluster(failed).wait(["llm"], 60)
     asleep, _ = serve(running(state="STARTING"))  # scaled to none, beside one that scales
-    Cluster(asleep).wait(["llm"], 60, sleep=lambda _: None)
-    with pytest.raises(BrimfulError, match="not up after -1 s: "):
-        Cluster(asleep).wait(["llm"], -1, sleep=lambda _: None)
+    Cluster(asleep).wait(["llm"], 60)
+    with pytest.raises(BrimfulError, match="not running within -1 s: "):
+        Cluster(asleep).wait(["llm"], -1)
 
 
 def test_where_nothing_answers_that_is_said(tmp_path: Path) -> None:

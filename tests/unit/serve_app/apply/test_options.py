@@ -8,8 +8,7 @@ from ray.serve._private.application_state import get_app_code_version, override_
 from ray.serve._private.deployment_info import DeploymentInfo
 from ray.serve.schema import ServeApplicationSchema
 
-from serve_app.apply.changes import Changes, changes
-from serve_app.apply.options import of_deployment
+from serve_app.apply.changes import Changes, changes, of_deployment
 from serve_app.checks.built import build_model
 from serve_app.config import ray_llm_config
 from tests.serve_configs import config, put

@@ -116,7 +116,6 @@ BEGINS: list[tuple[str, Any, str]] = [
     ("model_loading_config", {"model_source": "m"},
      f"{PLACE}.model_loading_config.model_id: required key is missing"),
     ("runtime_env", {"pip": ["a"], "uv": ["b"]}, f"{PLACE}.runtime_env: ValueError: "),
-    ("engine_kwargs.otlp_traces_endpoint", "ftp://x", f"{ENGINE}.otlp_traces_endpoint: 'ftp"),
     (f"{OPTIONS}.resources", {"GPU": 1}, f"{PLACE}: ValueError: Use the 'num_cpus'"),
     ("placement_group_config", {"bundle_per_worker": {"GPU": 1, "disk": "1"}},
      f"{PLACE}.placement_group_config.bundle_per_worker: Resource 'disk' must be a number"),

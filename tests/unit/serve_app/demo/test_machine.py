@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.demo.machine import (
+from serve_app.demo.stack import (
     GIB,
     small_model_obstacle,
     suit_processor,

@@ -6,7 +6,7 @@ import pytest
 
 from controller.errors import ConfigError
 from serve_app import cli
-from serve_app.launch.arguments import add_arguments, given_file
+from serve_app.launch.model_config import add_arguments, given_file
 
 
 def parsed(*argv: str) -> tuple[argparse.Namespace, list[str]]:

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from serve_app.apply.cluster import ClusterError
 from serve_app.launch import command
 from serve_app.launch.local_cluster import require_free
-from serve_app.launch.running import ClusterError
 
 RUNNING = {"lasting": {"route_prefix": None}, "llm": {"route_prefix": "/"}}
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.launch.arguments import add_arguments
-from serve_app.launch.model_config import MIB, MOST_KV_BYTES, config_of
+from serve_app.launch.model_config import MIB, MOST_KV_BYTES, add_arguments, config_of
 
 GIB = 2**30
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from controller.errors import BrimfulError
-from serve_app.launch import removal
-from serve_app.launch.removal import wait_gone
+from serve_app.launch import stop
+from serve_app.launch.stop import wait_gone
 
 OTHER = {"other": {"status": "RUNNING", "deployments": {}}}
 BOTH = {**OTHER, "llm": {"status": "DELETING", "deployments": {}}}
@@ -27,7 +27,7 @@ class Reads:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "POLL_S", 0)
+    monkeypatch.setattr(stop, "POLL_S", 0)
 
 
 def test_reads_that_fail_do_not_end_it() -> None:

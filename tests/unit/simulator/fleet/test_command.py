@@ -8,8 +8,7 @@ import pytest
 
 from controller.errors import ConfigError
 from serve_app import cli
-from serve_app.autoscaling_block import AUTOSCALING_POLICY
-from serve_app.config import parse_scaling
+from serve_app.config import AUTOSCALING_POLICY, parse_scaling
 from serve_app.scaling.reading import PUBLISHED
 from simulator.fleet.policies import parse_policy
 from simulator.fleet.traffic import Rates
