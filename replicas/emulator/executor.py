@@ -36,6 +36,7 @@ from replicas.engine.step_sample import step_sample
 from replicas.profiles.disturbances import DisturbedSteps
 from replicas.profiles.profile_file import load_profile
 
+SEED = 0  # of disturbances and tokens
 FIRST_WORD = 3  # below it are the special tokens of our tiny tokenizer
 LENGTH, POSITIONS = "emulated_tokens", "emulated_positions"
 MEMORY_BYTES = 1 << 36  # more than any profile; num_gpu_blocks_override says what is used
@@ -86,10 +87,8 @@ class EmulatedExecutor(Executor):
         if settings is None:
             raise ConfigError(["additional_config.brimful.emulate: required key is missing"])
         self._settings: EmulateSettings = settings
-        self._times = DisturbedSteps(
-            load_profile(settings.profile), settings.disturbances, settings.seed
-        )
-        self._random = Random(settings.seed)
+        self._times = DisturbedSteps(load_profile(settings.profile), settings.disturbances, SEED)
+        self._random = Random(SEED)
         self._vocabulary = range(FIRST_WORD, self.model_config.get_vocab_size())
         self._logprob = -math.log(len(self._vocabulary))
         self._prompt_tokens: dict[str, int] = {}

@@ -34,6 +34,7 @@ class EmulateSettings(Block):
         "noise_cv": "it stands in disturbances",
         "slow_replicas": "all replicas of an entry have one speed, its time_scale",
         "slow_factor": "all replicas of an entry have one speed, its time_scale",
+        "seed": "disturbances and tokens are drawn in one order",
     }
 
     profile: str = Field(description="step-time profile: a name, or FILE[:NAME]")
@@ -42,7 +43,6 @@ class EmulateSettings(Block):
         1.0, gt=0, description="steps and SLA take this many times as long: for bigger fleets"
     )
     disturbances: Disturbances = Field(Disturbances(), description="what disturbs steps")
-    seed: int = Field(0, ge=0, description="of disturbances and tokens")
 
 
 class FailoverConfig(Block):
