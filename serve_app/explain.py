@@ -124,28 +124,25 @@ def lines(explained: list[Explanation], refused: list[str], width: int) -> Itera
     """
     if not explained and not refused:
         yield "No replica has reported yet."
-    for index, one in enumerate(explained):
-        if index:
+    paragraphs = [
+        [
+            ("", f"{one.replica}, group {one.group}"),
+            *(("  ", text) for text in one.facts),
+            *(("  -> ", text) for text in one.advice),
+        ]
+        for one in explained
+    ]
+    for index, paragraph in enumerate([*paragraphs, [("", line) for line in refused]]):
+        if index and paragraph:
             yield ""
-        yield from textwrap.wrap(f"{one.replica}, group {one.group}", width)
-        for text in one.facts:
-            yield from _item("  ", text, width)
-        for text in one.advice:
-            yield from _item("  -> ", text, width)
-    for index, line in enumerate(refused):
-        if explained and not index:
-            yield ""
-        yield from textwrap.wrap(line, width, break_on_hyphens=False)
-
-
-def _item(mark: str, text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=mark,
-        subsequent_indent=" " * len(mark),
-        break_on_hyphens=False,
-    )
+        for mark, text in paragraph:
+            yield from textwrap.wrap(
+                text,
+                width,
+                initial_indent=mark,
+                subsequent_indent=" " * len(mark),
+                break_on_hyphens=False,
+            )
 
 
 def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) -> Iterator[str]:

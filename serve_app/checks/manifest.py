@@ -9,15 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.validation import shown
-from serve_app.checks.beside import (
-    SERVE,
-    SERVE_PORT,
-    Object,
-    route_problems,
-    serve_config,
-    serve_port,
-)
-from serve_app.checks.clocks import Longest, haproxy_clocks, longest, route_clocks
 from serve_app.checks.crd import rayservice_schema, schema_problems
 from serve_app.checks.findings import (
     RAY_SERVICE,
@@ -31,6 +22,18 @@ from serve_app.checks.findings import (
 )
 from serve_app.checks.quick import configs
 from serve_app.checks.room import UNKNOWN, of_groups, room_problems
+from serve_app.checks.routes import (
+    SERVE,
+    SERVE_PORT,
+    Longest,
+    Object,
+    haproxy_clocks,
+    longest,
+    route_clocks,
+    route_problems,
+    serve_config,
+    serve_port,
+)
 from serve_app.checks.serve import check_serve
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 

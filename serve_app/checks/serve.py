@@ -16,7 +16,6 @@ from replicas.door.settings import Security, parse_security
 from serve_app.auto_model import AUTO, NO_INGRESS, AutoModel, problems
 from serve_app.batches.arguments import settings_of
 from serve_app.checks.built import Built, Model, Placed, build_model, override_problems
-from serve_app.checks.clocks import serve_clocks
 from serve_app.checks.findings import (
     BATCHES,
     BUILDER,
@@ -31,6 +30,7 @@ from serve_app.checks.findings import (
 )
 from serve_app.checks.quick import MAPPINGS, check_blocks, live_problems, shape_problems
 from serve_app.checks.room import check_nodes
+from serve_app.checks.routes import serve_clocks
 from serve_app.checks.values import (
     ARGS,
     ENTRY,

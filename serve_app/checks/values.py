@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from ray import serve
 from ray.llm._internal.common.placement import PlacementGroupConfig
 from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
 from ray.llm._internal.serve.core.ingress.builder import LLMServingArgs
@@ -36,13 +35,12 @@ from replicas.workarounds.vllm_moved import moved
 from serve_app.auto_model import AUTO
 from serve_app.checks.findings import line, mapping
 from serve_app.config import BLOCKS, SECURITY, text_problems
-from serve_app.entries import unknown_line
+from serve_app.entries import OPTIONS, unknown_line
 from serve_app.pd import ROLES
 
 _ENV = inspect.signature(RuntimeEnv).parameters.keys() | RuntimeEnv.known_fields
 # Keyword arguments of `serve.deployment`; types where Serve's schema has them. Serve refuses
 # `version`.
-_OPTIONS = inspect.signature(serve.deployment).parameters.keys() - {"_func_or_class", "version"}
 # Reported with their nearest valid key by ``shapes``.
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 # Ray opens a file of this name on the machine that builds the application.
@@ -146,7 +144,7 @@ RUNTIME_ENV = Fields(
 )
 # Whatever holds a key of this name has it as a plain mapping.
 REFINED = {"runtime_env": RUNTIME_ENV, "autoscaling_policy": AutoscalingPolicy}
-DEPLOYMENT = Fields({key: (_fields_of(DeploymentSchema) or {}).get(key, Any) for key in _OPTIONS})
+DEPLOYMENT = Fields({key: (_fields_of(DeploymentSchema) or {}).get(key, Any) for key in OPTIONS})
 # Ray Serve LLM sorts engine_kwargs into vLLM's engine and front-end arguments by their names.
 ENGINE = Fields(
     {

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serve_app.checks.clocks import seconds
+from serve_app.checks.routes import seconds
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 from tests.manifests import (
     BASE,

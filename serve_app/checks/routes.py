@@ -1,17 +1,27 @@
-"""Which clocks are shorter than the longest answer: Serve's, HAProxy's, and those of routes."""
+"""What leads to Serve in a manifest, and which clocks on that way are too short.
 
+Shorter than the longest answer may be a clock of Serve's, of HAProxy's, or of a route.
+
+An object that is not in the manifest may be in the cluster, so only a name that nearly is one of
+the manifest's is a mistake. What an API server or KubeRay refuses by itself is left to them.
+"""
+
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from controller.config import parse_batching
 from controller.validation import join, shown
-from serve_app.checks.beside import backends, serve_services
 from serve_app.checks.built import Built, Model, Placed
-from serve_app.checks.findings import dig, listed, mapping
+from serve_app.checks.findings import RAY_SERVICE, dig, line, listed, mapping, named
 from serve_app.config import classes_of
 
+SERVE_PORT, SERVE = 8000, "serve"
+Object = Mapping[str, Any]
 # Without max_model_len, and without an ITL target: what many models have, and
 # the pace of a fast card, so that what is said to be cut is.
 TOKENS, ITL_MS = 8192, 20.0
@@ -21,6 +31,66 @@ HAPROXY = {
     "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": (None, " unless they are streamed"),
 }
 DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:([0-9]+(?:\.[0-9]*)?)s?)?")
+
+
+def route_problems(one: Object, objects: Sequence[Object]) -> Iterator[str]:
+    """Services and ports that an Ingress or a route leads to and that are not there."""
+    services = serve_services(objects)
+    for place, name, port in backends(one):
+        if name in services:
+            if port is not None and str(port) not in services[name]:
+                told = " or ".join(sorted(services[name]))
+                yield line(f"{place}.port", port, f"Service {name} has port {told}")
+        elif close := difflib.get_close_matches(name, services, 1, cutoff=0.8):
+            known = f"{shown(name)} is not in this manifest; did you mean {close[0]!r}?"
+            yield f"{place}.name: {known}"
+
+
+def serve_config(service: Object) -> Any:
+    """The Serve configuration in a RayService; None where there is none."""
+    try:
+        return yaml.safe_load(str(dig(service, "spec", "serveConfigV2")))
+    except (yaml.YAMLError, ValueError, RecursionError):  # said elsewhere
+        return None
+
+
+def serve_port(service: Object) -> int:
+    """The port of a RayService's proxies."""
+    port = dig(serve_config(service), "http_options", "port")
+    return port if isinstance(port, int) else SERVE_PORT
+
+
+def serve_services(objects: Sequence[Object]) -> dict[str, set[str]]:
+    """Ports of the Services that KubeRay leads to Serve's proxies, by their names."""
+    found = {}
+    for one in (other for other in objects if other.get("kind") == RAY_SERVICE):
+        own = mapping(one, "spec", "serveService")
+        told = [port for _, port in listed(own, "spec", "ports")]
+        keys = {str(port[key]) for port in told for key in ("name", "port") if key in port}
+        name = named(own) or f"{named(one)}-serve-svc"
+        found[name] = keys | {SERVE, str(serve_port(one))}
+    return found
+
+
+def backends(one: Object) -> Iterator[tuple[str, str, Any]]:
+    """Place, name and port (a number, a name or None) of each Service that an Ingress or a route of
+    Gateway API leads to; those of other namespaces are left out.
+    """
+    home, kind = dig(one, "metadata", "namespace"), str(one.get("kind"))
+    for index, rule in listed(one, "spec", "rules") if kind == "Ingress" else ():
+        for k, path in listed(rule, "http", "paths"):
+            service = mapping(path, "backend", "service")
+            number = dig(service, "port", "number") or dig(service, "port", "name")
+            # A port of AWS' Ingresses may be an action that stands in an annotation.
+            if service and number != "use-annotation":
+                place = join("spec.rules", [index, "http", "paths", k, "backend", "service"])
+                yield place, str(service.get("name")), number
+    for index, rule in listed(one, "spec", "rules") if kind.endswith("Route") else ():
+        for k, backend in listed(rule, "backendRefs"):
+            theirs = backend.get("kind", "Service"), backend.get("namespace", home)
+            if theirs == ("Service", home):
+                place = join("spec.rules", [index, "backendRefs", k])
+                yield place, str(backend.get("name")), backend.get("port")
 
 
 @dataclass(frozen=True)
