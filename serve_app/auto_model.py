@@ -36,14 +36,18 @@ class Rule(Block):
 
     model: str = Field(description="the model_id")
     prompt_tokens: PositiveInt | None = Field(
-        None, description="the prompt has so many tokens or more, taken as a quarter of its text"
+        None, description="the prompt has at least this many tokens, estimated as characters / 4"
     )
-    tools: bool | None = Field(None, description="true: tools are offered to it; false: none are")
-    media: bool | None = Field(None, description="true: images, audio or video are in it")
-    service_tier: str | None = Field(None, description="it asks for this class")
-    headers: dict[HeaderName, str] = Field({}, description="it has these, with these values")
+    tools: bool | None = Field(None, description="true: the request has tools; false: it has none")
+    media: bool | None = Field(
+        None, description="true: the request has images, audio or video; false: it has none"
+    )
+    service_tier: str | None = Field(None, description="the request names this class")
+    headers: dict[HeaderName, str] = Field(
+        {}, description="the request has these headers with these values"
+    )
     idle_frac: float | None = Field(
-        None, gt=0, le=1, description="at least this share of the model's places is free"
+        None, gt=0, le=1, description="at least this share of the model's slots is free"
     )
 
     @field_validator("headers")
@@ -85,9 +89,9 @@ class Rule(Block):
 class AutoModel(Block):
     """``auto_model`` of an application with several models."""
 
-    name: str = Field("auto", min_length=1, description="what clients ask for")
-    default: str = Field(description="the model_id if no rule matches")
-    rules: tuple[Rule, ...] = Field((), description="the first that matches says which model")
+    name: str = Field("auto", min_length=1, description="model name that clients send")
+    default: str = Field(description="model_id of the model if no rule matches")
+    rules: tuple[Rule, ...] = Field((), description="the first rule that matches chooses the model")
 
 
 @dataclass(frozen=True, slots=True)

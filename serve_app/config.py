@@ -60,23 +60,27 @@ class ScalingConfig(Block):
         1.0,
         gt=0,
         le=1,
-        description="rho: share of its capacity a replica should carry of the load provided for",
+        description="rho: share of its capacity that each replica is planned to carry",
     )
     drain_s: float = Field(
         20.0,
         gt=0,
         le=A_DAY_S,
-        description="T_drain: how fast a backlog should be gone; outside engines, a start at least",
+        description="T_drain: time in which the queue should be worked off, s; requests that"
+        " wait outside the engines get at least the time of a start",
     )
     start_s: float = Field(
-        60.0, ge=0, le=A_DAY_S, description="a replica's start, until one was seen"
+        60.0,
+        ge=0,
+        le=A_DAY_S,
+        description="time that a replica takes to start, s, until one start has been measured",
     )
     at_risk: float = Field(
         0.0,
         ge=0,
         le=0.9,
-        description="share of the replicas above min_replicas without which the others have to"
-        " carry the load: spot machines that may go at once",
+        description="share of the replicas above min_replicas that may vanish at once (spot"
+        " machines); so many more are started",
     )
 
 

@@ -62,7 +62,7 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
     ),
     "failover": (
         FailoverConfig,
-        "What becomes of the answers of an engine that dies, in an entry"
+        "What happens to open answers if an engine dies, in an entry"
         " ([more](kubernetes.md#an-engine-dies), [why](decisions/0052-an-engine-dies.md)).",
     ),
     "emulate": (
@@ -82,13 +82,14 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
 }
 # What the models do not say of a key, or say in less.
 MORE = {
-    "batching.policy": "`adaptive` goes by measured steps and lengths ([control.md](control.md)),"
-    " `static` is vLLM as it is, `paper` is Algorithms 1 and 2 of arXiv 2503.05248",
-    "batching.sla.itl_ms": "none: only memory and bounds limit the batch, not step times",
-    "batching.sla.ttft_ms": "requests that cannot meet it any more let others go first",
-    "batching.max_running.min": "while fewer decode, a prompt gets a block of tokens in every step,"
-    " past the SLA too",
-    "batching.enforce": "`brimful enforce` switches it while it runs",
+    "batching.policy": "`adaptive` uses measured step times and lengths"
+    " ([control.md](control.md)), `static` is vLLM without control, `paper`"
+    " is Algorithms 1 and 2 of arXiv 2503.05248",
+    "batching.sla.itl_ms": "none: KV memory and bounds limit the batch, step times do not",
+    "batching.sla.ttft_ms": "a request that will miss it lets others go first",
+    "batching.max_running.min": "while fewer requests decode, each step computes at least one"
+    " block of a prompt, even if the step misses the SLA",
+    "batching.enforce": "`brimful enforce` switches control off and on while replicas run",
     "batching.paper.l0": "[why](decisions/0003-which-l0.md)",
     "admission.max_body_mb": "unless security.limits.max_body_mb is lower",
     "batching.roles": "[prefill-decode.md](prefill-decode.md)",

@@ -37,12 +37,16 @@ class EmulateSettings(Block):
     }
 
     profile: str = Field(description="step-time profile: a name, or FILE[:NAME]")
-    kv_tokens: int | None = Field(None, gt=0, description="KV memory; None: the profile's")
+    kv_tokens: int | None = Field(None, gt=0, description="KV memory, tokens; none: the profile's")
     time_scale: float = Field(
-        1.0, gt=0, description="steps and SLA take this many times as long: for bigger fleets"
+        1.0,
+        gt=0,
+        description="factor on step times and the SLA; above 1, a machine emulates a larger fleet",
     )
-    disturbances: Disturbances = Field(Disturbances(), description="what disturbs steps")
-    seed: int = Field(0, ge=0, description="of disturbances and tokens")
+    disturbances: Disturbances = Field(
+        Disturbances(), description="random disturbances of step times"
+    )
+    seed: int = Field(0, ge=0, description="seed of disturbances and tokens")
 
 
 class FailoverConfig(Block):
@@ -52,13 +56,21 @@ class FailoverConfig(Block):
         60.0,
         ge=0,
         le=1800,
-        description="its replica relays tokens of others for so long; 0: none",
+        description="how long the replica of a dead engine relays the tokens of other replicas"
+        " to its clients, s; 0: not at all",
     )
     wait_s: float = Field(
-        20.0, gt=0, le=1800, description="for the next token of an answer, or it ends with an error"
+        20.0,
+        gt=0,
+        le=1800,
+        description="longest wait for the next token of a moved request,"
+        " s; then the answer ends with an error",
     )
     hang_s: float | None = Field(
-        30.0, ge=1, description="without a sign of it an engine with requests is dead; None: never"
+        30.0,
+        ge=1,
+        description="time without a sign of life after which an engine with"
+        " requests counts as dead, s; none: never",
     )
 
 
@@ -87,7 +99,7 @@ class EngineSettings(Block):
     security: Security = Field(Security(), description="what the replica's HTTP ingress lets in")
     emulate: EmulateSettings | None = None
     failover: FailoverConfig = Field(
-        FailoverConfig(), description="what becomes of the answers of an engine that dies"
+        FailoverConfig(), description="what happens to open answers if an engine dies"
     )
     executor: Executor | None = Field(
         None, description="where the model runs; None: as the engine was started"

@@ -22,17 +22,21 @@ REMOVED = {
 class BatchSecurity(Block):
     """Who may send files and batches."""
 
-    keys: KeysFrom | None = Field(None, description="whoever shows one of these; none: everybody")
+    keys: KeysFrom | None = Field(
+        None, description="API keys that are accepted; none: no key is needed"
+    )
 
 
 class BatchSettings(Block):
     """``args`` of ``serve_app.batches:build``."""
 
-    serves: str = Field(description="the OpenAI-compatible address that requests are sent to")
-    folder: str = Field(description="an absolute path, for the database of files and batches")
+    serves: str = Field(description="OpenAI-compatible base URL that requests are sent to")
+    folder: str = Field(
+        description="absolute path of the folder with the database of files and batches"
+    )
     storage: str | None = Field(
         None,
-        description="a place for files, as fsspec names it (s3://bucket/path); none: the folder",
+        description="where files are kept, as an fsspec URL (s3://bucket/path); none: in `folder`",
     )
     service_tier: str | None = Field(
         None, min_length=1, description="the class of requests that name none"
@@ -40,11 +44,13 @@ class BatchSettings(Block):
     urgent_tier: str | None = Field(
         None,
         min_length=1,
-        description="the class of a batch's requests while it would miss its completion window at"
-        " the present rate; none: they keep service_tier",
+        description="the class of a batch's requests while the present rate would miss its"
+        " completion window; none: service_tier",
     )
     api_key_env: str | None = Field(
-        None, min_length=1, description="environment variable with the key they are sent with"
+        None,
+        min_length=1,
+        description="environment variable with the API key that requests are sent with",
     )
     security: BatchSecurity = BatchSecurity()
 
