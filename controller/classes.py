@@ -206,7 +206,7 @@ def _wrong_aliases(classes: Mapping[str, ServiceClass], where: str) -> list[str]
     for name, one in classes.items():
         for alias in one.aliases:
             if not NAME.fullmatch(alias) or alias in (AUTO, UNNAMED):
-                said = f"a name as those of classes, and not {AUTO!r} or {UNNAMED!r}"
+                said = f"a name as classes have, and not {AUTO!r} or {UNNAMED!r}"
             elif alias in taken:
                 said = f"class {taken[alias]!r} has that name"
             else:

@@ -84,9 +84,9 @@ class Sla(Block):
             return given
         if given["delivery"] != "gaps":
             raise ValueError(
-                "delivery was removed, itl_ms holds for every gap between two tokens; leave it out,"
-                " and if longer gaps are fine raise itl_ms, lower percentile, or give the requests"
-                " that bear them a class of their own (classes)"
+                "delivery was removed, itl_ms holds for every gap between two tokens; leave it"
+                " out, and if longer gaps are fine raise itl_ms, lower percentile, or give the"
+                " requests that tolerate them a class of their own (classes)"
             )
         warn_removed("batching.sla.delivery", given["delivery"])
         return {key: value for key, value in given.items() if key != "delivery"}

@@ -21,8 +21,8 @@ def advice_on(
         yield "To apply the limits: batching.enforce: true."
     if control == "fallback":
         yield (
-            "It follows the controller again as soon as it receives limits. If this stays, look"
-            " in its log for why, and with `ray list actors` for the actor brimful-controller."
+            "It uses the controller's limits again as soon as it receives some. If it does"
+            " not, its log says why, and `ray list actors` shows the actor brimful-controller."
         )
     if limits.sla_out_of_reach:
         yield from _out_of_reach(report.model, batching)
@@ -42,7 +42,7 @@ def _memory(report: ReplicaReport, limits: BatchLimits) -> Iterator[str]:
     held = report.lengths.mean_held
     tenth = ""
     if held:
-        tenth = f" (10% more holds about {0.1 * report.engine.kv_tokens / held:.0f} requests more)"
+        tenth = f" (10% more holds about {0.1 * report.engine.kv_tokens / held:.0f} more requests)"
     yield (
         f"More KV memory allows a larger batch{tenth}: a higher gpu_memory_utilization,"
         " kv_cache_dtype: fp8, more cards per replica."
@@ -71,7 +71,7 @@ def _bound(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig)
             " some memory for larger buffers."
         )
     elif cap == bounds.min:
-        yield "Lower batching.max_running.min, or loosen the SLA that asks for fewer."
+        yield "Lower batching.max_running.min, or loosen the SLA, which allows fewer."
 
 
 def _out_of_reach(model: StepModel | None, batching: BatchingConfig) -> Iterator[str]:
@@ -84,16 +84,16 @@ def _out_of_reach(model: StepModel | None, batching: BatchingConfig) -> Iterator
             " model."
         )
     yield (
-        "More replicas do not help: none of them would keep this SLA. So autoscaling leaves their"
-        " number as it is."
+        "More replicas do not help, because none would keep this SLA. Autoscaling leaves the"
+        " number of replicas as it is."
     )
 
 
 def _one_more(limits: BatchLimits) -> str:
     share = 1 / (limits.replicas + 1)
     return (
-        f"One more replica takes {share:.0%} of the requests, which shortens the queue and not the"
-        " steps."
+        f"One more replica takes {share:.0%} of the requests, so the queue gets shorter; steps"
+        " do not."
     )
 
 

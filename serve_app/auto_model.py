@@ -21,8 +21,8 @@ from serve_app.snapshot import ReplicaStatus
 AUTO = "auto_model"
 CHARACTERS_A_TOKEN = 4  # of English text by the usual tokenizers; the ingress has none
 NO_INGRESS = (
-    "direct streaming takes one model per application, and no ingress reads what is asked; leave"
-    " RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING unset, or leave the key out"
+    "with direct streaming an application has one model, and no ingress reads requests; unset"
+    " RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING, or leave the key out"
 )
 NO_PLACES: Mapping[str, "Places"] = MappingProxyType({})
 MEDIA = ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url")
@@ -55,7 +55,7 @@ class Rule(Block):
     def _by_small_names(cls, headers: dict[str, str]) -> dict[str, str]:
         small = {name.lower(): value.strip() for name, value in headers.items()}
         if len(small) < len(headers):
-            raise ValueError("a name stands there twice; small and capital letters are the same")
+            raise ValueError("a name is given twice; case does not matter")
         return small
 
     @property
@@ -172,7 +172,7 @@ def problems(auto: AutoModel, models: Iterable[str], where: str) -> list[str]:
     known = list(models)
     found = []
     if auto.name in known:
-        found.append(f"{where}.name: {auto.name!r} is not allowed: it is a model's own")
+        found.append(f"{where}.name: {auto.name!r} is not allowed: a model has this name")
     allowed = f"allowed: {', '.join(map(repr, known))}"
     named = {f"{where}.default": auto.default} | {
         join(where, ["rules", k, "model"]): rule.model for k, rule in enumerate(auto.rules)
@@ -182,10 +182,12 @@ def problems(auto: AutoModel, models: Iterable[str], where: str) -> list[str]:
     for k, rule in enumerate(auto.rules):
         at = join(where, ["rules", k])
         if not rule.conditions:
-            found.append(f"{at}: it always matches; name the model as {where}.default")
+            found.append(f"{at}: this rule always matches; name the model as {where}.default")
         before = next((j for j in range(k) if rule.implies(auto.rules[j])), None)
         if before is not None:
-            found.append(f"{at}: it never matches: rules[{before}] has all of its requests")
+            found.append(
+                f"{at}: this rule never matches: rules[{before}] takes all of its requests"
+            )
     return found
 
 

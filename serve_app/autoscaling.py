@@ -72,7 +72,7 @@ class CapacityPolicy:
         try:
             self._export.tell(ctx, decision, now_s)
         except Exception as error:  # what is decided holds all the same
-            self._complain(error, "Autoscaling decides, and cannot tell others what.")
+            self._complain(error, "Autoscaling decides, but cannot publish its decisions.")
         return decision
 
     def _log(self, before: Decision | None, now: Decision) -> None:

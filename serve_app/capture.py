@@ -24,17 +24,17 @@ LOOK_S = 10.0  # for replicas that came
 MOST_BYTES = 1e9  # of a file, where a capture ends
 MOST_AT_ONCE = 64  # replicas that are asked
 LINE, LONGEST_LINE = b'{"arrival_s":', 10_000  # how each begins; 64 hashes take 700 bytes
-TAKEN = "is captured by another, or was so until less than 30 s ago; wait for its end"
+TAKEN = "is captured by another command, or was until less than 30 s ago; wait until that has ended"
 ABOUT = (
-    "Write each request of a running fleet, once it has ended, as a line of JSON: arrival (Unix"
-    " time), tokens in and out, max_tokens, priority, class, whether its client left, and hashes"
-    " of what its prompt begins with, one for each 512 tokens. No contents: the hashes are made"
-    " under a key of this capture that is written nowhere. What admission refused is not in it."
-    " `brimful replay --workload FILE` replays it. Nothing is restarted."
+    "Write each request of a running fleet, once it has ended, as a line of JSON: arrival"
+    " (Unix time), tokens in and out, max_tokens, priority, class, whether its client left,"
+    " and hashes of the beginning of its prompt, one for each 512 tokens. No contents are"
+    " written, and the key of the hashes is stored nowhere. Requests that admission refused"
+    " are left out. `brimful replay --workload FILE` replays the file. No replica is restarted."
 )
 EPILOG = (
-    "The file is appended to, so that a capture that was stopped goes on; hashes of two captures"
-    " do not compare. Ctrl-C ends it, and a file of 1 GB."
+    "Lines are appended, so a stopped capture can be continued; hashes of two captures cannot"
+    " be compared. Ctrl-C ends the capture, and so does a file of 1 GB."
 )
 Callers = Callable[[], dict[str, Call]]
 """The replicas that there are now, by id."""
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = ABOUT, EPILOG
     add_out(parser, "JSONL, appended to")
     parser.add_argument("--seconds", type=above_0, help="how long (default: until Ctrl-C)")
-    add_group(parser, "replicas of this group alone")
+    add_group(parser, "only replicas of this group")
     add_address(parser)
 
 
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             with suppress(BrimfulError):  # gone since it reported
                 known[replica_id] = caller(replica_id)
         if not known:
-            raise BrimfulError("nothing was captured: Ray Serve has none of the replicas any more")
+            raise BrimfulError("nothing was captured: Ray Serve has removed all these replicas")
         return dict(known)
 
     with appended(args.out) as out, tqdm(unit=" requests", file=sys.stderr) as bar:
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             bar.update,
             lambda text: bar.write(text, file=sys.stderr),
         )
-    told = f", {lost:,} more ended between two looks and were lost" if lost else ""
+    told = f", {lost:,} more ended between two reads and were lost" if lost else ""
     print(f"{args.out}: {bar.n:,} requests{told}", file=sys.stderr)
     return 0
 
@@ -203,7 +203,7 @@ class _Asking:
         try:
             now = callers()
         except BrimfulError as error:
-            self._warn(f"{error}; going on with the replicas that were there")
+            self._warn(f"{error}; the capture goes on with the replicas known so far")
             return before
         return {one: call for one, call in before.items() if one not in self._problems} | now
 
@@ -220,7 +220,9 @@ class _Asking:
             try:
                 drained = self._asked[replica_id].result()
             except BrimfulError as error:
-                self._problem(replica_id, f"{error}; what ends there meanwhile may be missing")
+                self._problem(
+                    replica_id, f"{error}; requests that end there meanwhile may be missing"
+                )
             else:
                 if drained is None:
                     self._problem(replica_id, f"replica {replica_id} {TAKEN}")
@@ -237,8 +239,8 @@ class _Asking:
         self._problems.pop(replica_id, None)
         if drained["fresh"] and replica_id in self._begun:
             self._warn(
-                f"replica {replica_id} was not asked for 30 s and recorded no more; it does again,"
-                " and what ended meanwhile is missing"
+                f"replica {replica_id} was not read for 30 s and stopped recording; it records"
+                " again, and requests that ended meanwhile are missing"
             )
         self._begun.add(replica_id)
         for row in sorted(drained["requests"], key=lambda row: row["arrival_s"]):

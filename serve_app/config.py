@@ -193,14 +193,14 @@ def _route(
             problem += f"with policy {router.policy!r}: only headroom knows classes"
             raise ConfigError([f"{where}.router.gather_classes: {problem}"])
         if not (classes and ends_of(promised(classes))):
-            problem += "without classes that differ in itl_ms: nothing is to gather"
+            problem += "without classes that differ in itl_ms: there is nothing to gather"
             raise ConfigError([f"{where}.router.gather_classes: {problem}"])
     if deployment.get("request_router_config") is None:
         if not by_haproxy(router if entry.get("router") is not None else None, deployment):
             deployment["request_router_config"] = request_router_config(router, classes)
     elif entry.get("router") is not None:
         problem = f"{where}.router: is not allowed with deployment_config.request_router_config"
-        raise ConfigError([f"{problem}, which names a router, too; leave one of them out"])
+        raise ConfigError([f"{problem}, which also names a router; leave one of them out"])
 
 
 def classes_of(entry: dict[str, Any], where: str) -> ServiceClasses | None:
@@ -302,14 +302,14 @@ def _check_trust(
     model = model_id(entry)
     if engine_kwargs.get("trust_remote_code") and model not in security.trust_remote_code:
         found.append(
-            f"{where}.engine_kwargs.trust_remote_code: runs code that comes with the model; where"
-            f" that is meant, name it beside llm_configs: {SECURITY}: {{trust_remote_code:"
-            f" [{model}]}}"
+            f"{where}.engine_kwargs.trust_remote_code: runs code that comes with the model; if"
+            f" you want that, name the model next to llm_configs: {SECURITY}:"
+            f" {{trust_remote_code: [{model}]}}"
         )
     if engine_kwargs.get("api_key") is not None:  # which is not repeated
         found.append(
-            f"{where}.engine_kwargs.api_key: is not allowed: Ray shows the configuration to whoever"
-            f" asks; use {SECURITY}.keys beside llm_configs"
+            f"{where}.engine_kwargs.api_key: is not allowed: Ray shows the configuration to"
+            f" everyone who asks; use {SECURITY}.keys next to llm_configs"
         )
     if found:
         raise ConfigError(found)

@@ -7,8 +7,9 @@ import shlex
 from serve_app.environment import variables
 
 ABOUT = (
-    'The variables that every Ray process has to see: `eval "$(brimful env)"` before `ray start` on'
-    " each node, and before `serve deploy`. One that is set already keeps its value."
+    'Print the variables that every Ray process has to see: `eval "$(brimful env)"` before'
+    " `ray start` on each node, and before `serve deploy`. A variable that is set already"
+    " keeps its value."
 )
 
 
@@ -18,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--yaml",
         action="store_true",
-        help="the `env` of a container instead, with the path of this machine's brimful-haproxy:"
-        " run it in the image",
+        help="print the `env` of a container instead; run it in the image, because the path of"
+        " brimful-haproxy is this machine's",
     )
 
 

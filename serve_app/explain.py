@@ -26,7 +26,7 @@ from serve_app.snapshot import (
 )
 
 ABOUT = (
-    "What holds the batch of each replica of a running cluster back, the measurements behind it,"
+    "Say what limits the batch of each replica of a running cluster, by which measurements,"
     " and what would help."
 )
 WIDEST = 100  # longer lines read badly
@@ -37,11 +37,11 @@ BOUND = {
     "pushed": "the cap",
 }
 ROLE = {
-    "mixed": "Its role is mixed: it answers clients, and computes prompts beside its decodes.",
+    "mixed": "Its role is mixed: it answers clients, and computes both prompts and decodes.",
     "prefill": "Its role is prefill: it computes prompts for the other replicas of its group.",
-    "to prefill": "It is to compute prompts for others, and does once its last decode has ended"
-    " or as many requests wait as run.",
-    "leaving": "It is being removed: it ends the requests that it has, and is sent no more.",
+    "to prefill": "It will compute prompts for others once its last decode has ended, or once"
+    " as many requests wait as run.",
+    "leaving": "It is being removed: it finishes its requests and gets no new ones.",
 }
 
 
@@ -174,9 +174,9 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
     allowed = 1 - batching.sla.percentile / 100
     if report.late_anyway is not None and report.late_anyway > allowed:
         yield (
-            f"{report.late_anyway:.1%} of the tokens are late whatever the chunk is (pauses of the"
-            f" host, decodes that take too long alone, preemptions); {allowed:.2%} may be."
-            " No smaller chunk mends it."
+            f"{report.late_anyway:.1%} of the tokens are late with any chunk (pauses of the"
+            " host, decodes that take too long alone, preemptions); the SLA allows"
+            f" {allowed:.2%}. A smaller chunk does not help."
         )
     if (stalls := stalls_of(report, batching)) and report.itl.longest_s is not None:
         yield stalled(stalls, report.itl.longest_s)
@@ -197,9 +197,9 @@ def _advised(seen: Advised) -> Iterator[str]:
         return
     moved = _share(seen.tokens_moved, seen.prompt_tokens)
     yield (
-        f"Applied, they would have moved {seen.starts_held:,} of {seen.starts:,} starts and {moved}"
-        f" of {seen.prompt_tokens:,} prompt tokens to later steps. `brimful shadow` replays what"
-        " `brimful capture` wrote, with and without."
+        f"If applied, the limits would have moved {seen.starts_held:,} of {seen.starts:,}"
+        f" starts and {moved} of {seen.prompt_tokens:,} prompt tokens to later steps. `brimful"
+        " shadow` replays what `brimful capture` wrote, with control and without."
     )
 
 
@@ -226,7 +226,7 @@ def _why(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) -
         return _which_bound(report, limits, batching)
     return {
         "sla": "with one more, steps would take longer than the SLA",
-        "load": "that is more than have come, so no request has to wait",
+        "load": "there are fewer requests than that, so none has to wait",
         "static": "that is the static setting",
         "start": "that is the first guess; too little was measured yet",
     }[limits.reason]
@@ -239,7 +239,7 @@ def _which_bound(report: ReplicaReport, limits: BatchLimits, batching: BatchingC
     if cap >= report.engine.max_num_seqs:
         return f"the engine was started with max_num_seqs {report.engine.max_num_seqs}"
     if cap == bounds.min:
-        return "batching.max_running.min asks for so many, though fewer would be better"
+        return "batching.max_running.min requires that many, though fewer would be better"
     return "batching.max_running or the engine's size allows no more"
 
 

@@ -107,7 +107,7 @@ ANSWERS = {
     408: whole_answer(
         "408 Request Timeout",
         "invalid_request_error",
-        "this request did not come to its end in time",
+        "this request did not end in time",
         "bad_request",
     ),
     503: whole_answer(

@@ -88,7 +88,7 @@ class AdmissionIngress(OpenAiIngress):
         try:
             self._door.rules = Rules(live_security(user_config, self._security))
         except ConfigError as error:
-            logger.error("The user_config is refused; what held before holds on: %s", error)
+            logger.error("The user_config is refused; the one before stays in force: %s", error)
             self._config_refused.set(1)
         else:
             self._config_refused.set(0)

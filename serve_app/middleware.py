@@ -81,7 +81,7 @@ class BrimfulMiddleware:
         if client._client_count == 1 and "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             logger.warning(
                 "BrimfulMiddleware exports no metrics: vLLM reads them from the files of"
-                " PROMETHEUS_MULTIPROC_DIR. Unset it: one API server needs none."
+                " PROMETHEUS_MULTIPROC_DIR. Unset it: a single API server does not need it."
             )
         self._on = True
         task = asyncio.create_task(link.run())
@@ -96,7 +96,7 @@ class BrimfulMiddleware:
         if client._client_count > 1:
             logger.warning(
                 "BrimfulMiddleware refuses no request and exports no metrics: each of %d API"
-                " servers sees its own requests alone. --api-server-count 1 has both.",
+                " servers sees only its own requests. --api-server-count 1 turns both on.",
                 client._client_count,
             )
             return None

@@ -13,7 +13,7 @@ def add_address(parser: argparse.ArgumentParser) -> None:
         "--address",
         default="auto",
         metavar="HOST:PORT",
-        help="of Ray's head node (default: RAY_ADDRESS, else the cluster on this machine)",
+        help="address of Ray's head node (default: RAY_ADDRESS, else the cluster on this machine)",
     )
 
 

@@ -69,11 +69,11 @@ def pair_problems(args: Mapping[str, Any], where: str) -> list[str]:
     if MODELS in args:
         given = " and ".join(key for key in ROLES if key in args)
         return [
-            f"{where}: {MODELS} is not allowed beside {given}: an application serves whole engines,"
-            " or one model with prefill and decode apart; make each its own application"
+            f"{where}: {MODELS} is not allowed with {given}: an application serves whole"
+            " engines, or one model with prefill and decode apart; make two applications"
         ]
     return [
-        f"{where}.{key}: required key is missing beside {other}"
+        f"{where}.{key}: required key is missing with {other}"
         for key, other in ((PREFILL, DECODE), (DECODE, PREFILL))
         if args.get(key) is None
     ]
@@ -205,12 +205,12 @@ def _prefill_problems(prefill: Mapping[str, Any], where: str) -> list[str]:
     found = prefill_problems(prefill.get("batching"), f"{where}.batching")
     if prefill.get("classes") is not None:
         found.append(
-            f"{where}.classes: is not allowed: those of {DECODE} hold for both; leave it out"
+            f"{where}.classes: is not allowed: the classes of {DECODE} hold for both; leave it out"
         )
     if _at(prefill, LEAST) == 0:
         found.append(
-            f"{where}.{'.'.join(LEAST)}: 0 is not allowed: decode engines ask nobody where there is"
-            " no prefill engine, so none would ever be started; at least 1"
+            f"{where}.{'.'.join(LEAST)}: 0 is not allowed: without a prefill engine decode"
+            " engines ask for none, so none would ever be started; allowed: at least 1"
         )
     return found
 

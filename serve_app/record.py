@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=number(f"seconds from 1 to {MOST_S:g}", 1, MOST_S),
         required=True,
-        help="how long, while requests come",
+        help="duration, s; requests must arrive meanwhile",
     )
     add_out(parser, "JSON, overwritten")
     add_replica(parser)
@@ -146,7 +146,8 @@ def record(
     steps: Steps | None = call("steps", owner, True)
     if steps is None:
         raise BrimfulError(
-            "the replica is recorded already, or was so until less than 30 s ago; wait for its end"
+            "the replica is recorded already, or was until less than 30 s ago; wait until that"
+            " has ended"
         )
     begin_s = clock()
     try:

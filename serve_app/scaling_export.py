@@ -144,8 +144,9 @@ def read_told(now_unix_s: float | None = None) -> list[Told]:
 
 ABOUT = {
     "brimful_desired_replicas": "Replicas that autoscaling wants, within the bounds.",
-    "brimful_scaling_demand_requests_per_second": "What comes, in requests as capacity has them.",
+    "brimful_scaling_demand_requests_per_second": "Demand, in requests of the size that"
+    " capacity counts.",
     "brimful_scaling_capacity_requests_per_second": "A replica's SLA capacity; 0: unknown.",
-    "brimful_replica_start_seconds": "What a replica's start is taken to last.",
+    "brimful_replica_start_seconds": "Time that a replica's start is expected to take.",
     "brimful_scaling_reason": "1 for what set the number of replicas, 0 for the rest.",
 }

@@ -112,8 +112,8 @@ def refused_lines(snapshot: dict[str, Any]) -> list[str]:
     """A sentence for each replica that refused its live configuration, or whose last report the
     controller refused."""
     live = [
-        f"{replica.replica} of {replica.group}: its user_config is refused, what held before holds"
-        f" on: {replica.config_refused}"
+        f"{replica.replica} of {replica.group}: its user_config is refused, the one before"
+        f" stays in force: {replica.config_refused}"
         for replica in replicas_of(snapshot)
         if replica.config_refused is not None
     ]

@@ -98,7 +98,7 @@ def read_request(
     priority = _priority(headers, body)
     if priority is not None and of_key:
         param = PRIORITY_HEADER if PRIORITY_HEADER in headers else PRIORITY
-        raise BadRequestError(param, "this API key may not choose one; its class has one", 403)
+        raise BadRequestError(param, "this API key may not set a priority; its class has one", 403)
     timeout_s = _timeout_s(headers)
     return Asked(
         name,
@@ -133,7 +133,7 @@ def _class_of(said: str | None, param: str, classes: ServiceClasses, of_key: lis
     if of_key and name not in of_key:
         may = ", ".join(of_key)
         raise BadRequestError(
-            param, f"{name!r} is not for this API key, which may name: {may}", 403
+            param, f"{name!r} is not allowed for this API key; allowed: {may}", 403
         )
     if name not in classes.by_name:
         known = ", ".join(classes.by_name)

@@ -130,7 +130,10 @@ class Door:
     def _take_place(self, key: Key) -> None:
         most = key.max_in_flight
         if most is not None and self._inside[key.name] >= most:
-            said = f"{most} requests with the API key {key.name!r} are being served; more may not"
+            said = (
+                f"{most} requests with the API key {key.name!r} are being served, as many as"
+                " its max_in_flight allows"
+            )
             retry_s = LEAST_RETRY_S * (1 + JITTER * random.random())
             raise self._refused(Answer(429, "key_busy", said, retry_s=retry_s), key.name)
         self._inside[key.name] += 1

@@ -86,7 +86,7 @@ def _check_text(fields: Mapping[str, Any]) -> None:
             if isinstance(one, str) and SURROGATE.search(one):
                 raise BadRequestError(
                     SURROGATE.sub("\ufffd", name),
-                    f"{shown(one)} is not allowed: text that is no Unicode (a lone surrogate)",
+                    f"{shown(one)} is not allowed: text that is not Unicode (a lone surrogate)",
                 )
 
 

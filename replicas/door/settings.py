@@ -113,14 +113,14 @@ def parse_security(data: Any, where: str = "security") -> Security:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
     if isinstance(data, str):  # the text may be a key
-        raise ConfigError([f"{where}: must be a mapping; what stands there is not repeated"])
+        raise ConfigError([f"{where}: must be a mapping; its value is not shown here"])
     keys = data.get("keys") if isinstance(data, dict) else None
     if keys is not None and not (isinstance(keys, dict) and set(keys) <= {"file", "env"}):
         # The value may be a key, so it is not repeated.
         raise ConfigError(
             [
-                f"{where}.keys: must be a mapping with `file` or `env`, which name where the keys"
-                " are; a key never stands in the configuration, which Ray shows"
+                f"{where}.keys: must be a mapping with `file` or `env`, which name where the"
+                " keys are; keys may not be in the configuration, because Ray shows it"
             ]
         )
     return parse(Security, {} if data is None else data, where)

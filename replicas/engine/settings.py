@@ -112,7 +112,7 @@ class EngineSettings(Block):
             return given
         if given.get("batching") is not None:
             raise ValueError(
-                f"{min(short)} beside batching is not allowed; write batching.sla.{min(short)}"
+                f"{min(short)} with batching is not allowed; write batching.sla.{min(short)}"
             )
         rest = {key: value for key, value in given.items() if key not in short}
         return {**rest, "batching": {"sla": {key: given[key] for key in short}}}
@@ -223,8 +223,8 @@ def parse_live(
     found = role_problems(batching, f"{where}.batching", deployment)
     if batching.roles is not None and entry_blocks.batching.roles is None:
         found.append(
-            f"{where}.batching.roles: is not allowed where the entry has none: the replica was"
-            " started without them"
+            f"{where}.batching.roles: is not allowed if the entry has none: the replica was"
+            " started without roles"
         )
     if (
         asked.classes is not None
@@ -232,12 +232,12 @@ def parse_live(
         and entry_blocks.admission is None
     ):
         found.append(
-            f"{where}.classes: is not allowed where the entry has neither classes nor admission:"
+            f"{where}.classes: is not allowed if the entry has neither classes nor admission:"
             " the replica was started without them"
         )
     if asked.admission is not None and not entry_blocks.guarded:
         found.append(
-            f"{where}.admission: is not allowed where the entry has neither an SLA nor classes nor"
+            f"{where}.admission: is not allowed if the entry has neither an SLA nor classes nor"
             " admission: the replica was started without them"
         )
     found += wait_problems(classes, admission, where)
@@ -309,8 +309,8 @@ def role_problems(
         )
     if batching.sla.itl_ms is None:
         found.append(
-            f"{where}.sla.itl_ms: None is not allowed with roles: a time, by which it is decided"
-            " whether prompts and decodes go apart"
+            f"{where}.sla.itl_ms: None is not allowed with roles: a time, which decides how"
+            " prefill and decode are split"
         )
     prefill = batching.roles.prefill
     if deployment is None or prefill == "auto":

@@ -43,7 +43,7 @@ class NotMovedError(EngineDeadError):
 
     def __init__(self, why: str) -> None:
         super().__init__()
-        self.args = (f"The engine of this answer died, and no other went on with it: {why}.",)
+        self.args = (f"The engine of this answer died, and no other engine continued it: {why}.",)
 
 
 class Failover:
@@ -132,16 +132,16 @@ class Failover:
         """Why a request ends with its engine, as far as it says that itself."""
         params = request.sampling_params
         if ends_with_engine.get():
-            return f"it asked for that by {NO_FAILOVER[0].decode()}"
+            return f"its client asked for that by {NO_FAILOVER[0].decode()}"
         if params is None:
-            return "it asks for no text"
+            return "it asks for no generated text"
         if request.resumable or request.prompt_token_ids is None or request.prompt_embeds:
-            return "its prompt is no list of tokens"
+            return "its prompt is not a list of tokens"
         if request.mm_features and (
             self._client.renderer.mm_processor_cache is not None
             or any(one.data is None for one in request.mm_features)
         ):
-            return "its images, audio or video are gone"
+            return "its images, audio or video are lost"
         kv = (params.extra_args or {}).get("kv_transfer_params") or {}
         return "its prompt is for another engine" if kv.get("do_remote_decode") else None
 
@@ -149,16 +149,16 @@ class Failover:
         """Why a request that has generated tokens cannot go on elsewhere."""
         config, params = self._client.vllm_config, request.sampling_params
         if getattr(config.model_config, "enable_return_routed_experts", False):
-            return "the experts of its tokens are gone"
+            return "the routed experts of its tokens are lost"
         if not getattr(config, "use_v2_model_runner", False):
             if counted := [name for name in COUNTED if getattr(params, name, None)]:
-                return f"{', '.join(counted)} cannot be carried on by vLLM's first model runner"
+                return f"{', '.join(counted)} cannot be continued by vLLM's first model runner"
             if config.model_config.logits_processors:
-                return "logits processors cannot be carried on by vLLM's first model runner"
+                return "logits processors cannot be continued by vLLM's first model runner"
         reasons = config.structured_outputs_config
         begun = request.reasoning_ended or reasons.enable_in_reasoning
         if params.structured_outputs and reasons.reasoning_parser and not begun:
-            return "where its grammar begins after the reasoning is not known"
+            return "the place where its grammar begins after the reasoning is unknown"
         return None
 
     def _lost(self, request_id: str) -> None:
@@ -213,7 +213,7 @@ class Failover:
                 return
             except Exception as error:  # whatever it is, that replica does not go on
                 if accepted:
-                    logger.warning("Request %s was not carried on: %r", request_id, error)
+                    logger.warning("Request %s was not continued: %r", request_id, error)
             finally:
                 await answer.aclose()
             if not accepted:

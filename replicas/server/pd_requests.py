@@ -28,7 +28,8 @@ from typing import Any
 KV_PARAMS = "kv_transfer_params"
 ARGS = "vllm_xargs"  # vLLM adds it to the former
 NOT_A_CLIENTS = (
-    "is not allowed: it says where an engine reads KV, which this application sees to; leave it out"
+    "is not allowed: it says where an engine reads KV, which this application sets itself;"
+    " leave it out"
 )
 # Fields that shape an answer which is not read, or that the prefill engine would refuse.
 PLAIN: dict[str, Any] = {

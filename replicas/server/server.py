@@ -169,7 +169,7 @@ class BrimfulServer(LLMServer):
             rules = Rules(live.security)
             await self._link.configure(live.batching)
         except ConfigError as error:
-            logger.error("The user_config is refused; what held before holds on: %s", error)
+            logger.error("The user_config is refused; the one before stays in force: %s", error)
             self._link.config_refused = " ".join(str(error).split())[:LONGEST]
             return
         self._link.config_refused = None

@@ -73,14 +73,14 @@ class Doubt(NamedTuple):
         said = f"vLLM {self.release} was not tested with this Brimful ({OLDEST} to {NEWEST} were):"
         if not self.lacking:
             return (
-                f"{said} all {self.looked_for} private things of vLLM that control leans on are"
-                " there, but limits are only computed and reported (as with batching.enforce:"
-                " false). They are applied all the same by `brimful enforce on`, and without Ray by"
+                f"{said} all {self.looked_for} private names of vLLM that control uses exist,"
+                " but limits are only computed and reported (as with batching.enforce: false)."
+                " To apply them all the same: `brimful enforce on`, or without Ray"
                 f" `--additional-config.brimful.enforce on`. See {PAGE}."
             )
         return (
             f"{said} vLLM's own scheduler runs without control, as {len(self.lacking)} of"
-            f" {self.looked_for} private things of vLLM were not found:"
+            f" {self.looked_for} private names of vLLM were not found:"
             f" {'; '.join(self.lacking)}. See {PAGE}."
         )
 

@@ -139,7 +139,9 @@ def _entries(args: Data) -> dict[str, tuple[int, Data]]:
     for index, entry in enumerate(args.get("llm_configs") or []):
         if not isinstance(entry, dict):
             place = f"llm_configs[{index}]"
-            raise ConfigError([f"{place}: {shown(entry)}: write the entry itself, to compare it"])
+            raise ConfigError(
+                [f"{place}: {shown(entry)}: write the entry inline, so that it can be compared"]
+            )
         loading = entry.get("model_loading_config") or {}
         found[str(loading.get("model_id"))] = (index, entry)
     return found
@@ -158,7 +160,7 @@ def _entry(before: Data, after: Data, place: str, found: Changes) -> None:
     if with_roles(before) != with_roles(after):
         there = "is new" if with_roles(after) else "is removed"
         found.restarts.append(
-            f"{place}.batching.roles: {there}; an engine starts with it or without"
+            f"{place}.batching.roles: {there}; this cannot change while an engine runs"
         )
     keys = ["classes", "admission"]
     if before.get("admission") is None and _under_sla(before):
@@ -166,7 +168,9 @@ def _entry(before: Data, after: Data, place: str, found: Changes) -> None:
     for key in keys:
         if (before.get(key) is None) != (after.get(key) is None):
             there = "is removed" if after.get(key) is None else "is new"
-            found.restarts.append(f"{place}.{key}: {there}; an engine starts with it or without")
+            found.restarts.append(
+                f"{place}.{key}: {there}; this cannot change while an engine runs"
+            )
 
 
 def _under_sla(entry: Data) -> bool:

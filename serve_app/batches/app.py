@@ -58,7 +58,7 @@ def batch_app(
         try:
             await work()
         except Exception:
-            logger.exception("No batch is carried out any more.")
+            logger.exception("No batch is processed any more.")
             raise
 
     @contextlib.asynccontextmanager
@@ -142,7 +142,7 @@ class _Api:
     async def delete_file(self, request: Request) -> Response:
         told = self._found(self._store.file, request)
         if self._store.reads(told["id"]):
-            raise _wrong("file_id", "a batch that has not ended reads it", 409)
+            raise _wrong("file_id", "a batch that has not ended needs this file", 409)
         await asyncio.to_thread(self._store.delete_file, told["id"])
         return Told({"id": told["id"], "object": "file", "deleted": True})
 
@@ -186,7 +186,7 @@ class _Api:
             raise _wrong("limit", f"{shown(text)} is not allowed: 1 to {MOST_LISTED}")
         after = request.query_params.get("after")
         if after is not None and find(after) is None:  # else the rest would be lost in silence
-            raise _wrong("after", f"{shown(after)}: there is none", 404)
+            raise _wrong("after", f"{shown(after)}: does not exist", 404)
         return after, int(text)
 
     def _knows(self, file_id: str) -> bool:
@@ -197,7 +197,7 @@ class _Api:
     ) -> dict[str, Any]:
         told = find(request.path_params["id"])
         if told is None:
-            raise _wrong("id", f"{shown(request.path_params['id'])}: there is none", 404)
+            raise _wrong("id", f"{shown(request.path_params['id'])}: does not exist", 404)
         return told
 
 

@@ -66,14 +66,16 @@ class BatchSettings(Block):
     @classmethod
     def _is_another(cls, urgent: str | None, others: ValidationInfo) -> str | None:
         if urgent is not None and others.data.get("service_tier") in (None, urgent):
-            raise ValueError("another class than service_tier, which is needed with it")
+            raise ValueError("a class other than service_tier, which must be set too")
         return urgent
 
     @field_validator("folder")
     @classmethod
     def _is_absolute(cls, folder: str) -> str:
         if not Path(folder).is_absolute():
-            raise ValueError("an absolute path: replicas have folders of their own")
+            raise ValueError(
+                "an absolute path, because each replica has a working folder of its own"
+            )
         return folder
 
 

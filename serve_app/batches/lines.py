@@ -51,9 +51,9 @@ def read_line(text: bytes, endpoint: str, service_tier: str | None = None) -> Li
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
-        raise LineError("the line is no JSON") from None
+        raise LineError("the line is not JSON") from None
     if not isinstance(told, dict):
-        raise LineError("the line is no JSON object")
+        raise LineError("the line is not a JSON object")
     name = told.get("custom_id")
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_ID:
         raise LineError(f"custom_id: must be a text of 1 to {LONGEST_ID} characters")
@@ -66,9 +66,11 @@ def read_line(text: bytes, endpoint: str, service_tier: str | None = None) -> Li
         raise LineError("body: must be a JSON object", name)
     for key in ("stream", "background"):
         if body.get(key):
-            raise LineError(f"body.{key}: true is not allowed: a batch's answers come whole", name)
+            raise LineError(
+                f"body.{key}: true is not allowed: answers of a batch are not streamed", name
+            )
     if "priority" in body:
-        raise LineError("body.priority is not allowed: the class of batches has one", name)
+        raise LineError("body.priority is not allowed: the class of batches sets it", name)
     if service_tier is not None:
         # Who may send batches may not have them served as online requests.
         if body.get("service_tier") not in (*NO_CLASS, service_tier):

@@ -116,7 +116,7 @@ class Runner:
                         times = retries.get(name, (0, 0.0))[0] + 1
                         rest_s = min(LOOKS_EVERY_S * 2.0**times, LONGEST_REST_S)
                         retries[name] = times, self._clock() + rest_s
-                        said = "Batch %s broke off; it goes on in %g s."
+                        said = "Batch %s stopped with an error; it continues in %g s."
                         logger.error(said, name, rest_s, exc_info=error)
                     del running[name], self._stopped[name]
                 self._publish(self._figures())

@@ -113,10 +113,10 @@ def override_problems(
         block = one.get("autoscaling_config")
         if isinstance(block, dict) and not names_function(block.get("policy")):
             found.append(
-                f"{place}.autoscaling_config: takes the place of the entry's whole block and names"
-                " no policy; Ray Serve goes by its own then, for a target of 2 ongoing requests."
-                " Put these keys into the entry's deployment_config, or add policy:"
-                f" {{policy_function: '{AUTOSCALING_POLICY}', policy_kwargs: {{...}}}} with every"
-                " key of scaling"
+                f"{place}.autoscaling_config: replaces the entry's whole block and names no"
+                " policy, so Ray Serve uses its own policy with a target of 2 ongoing"
+                " requests. Put these keys into the entry's deployment_config, or add policy:"
+                f" {{policy_function: '{AUTOSCALING_POLICY}', policy_kwargs: {{...}}}} with"
+                " every key of scaling"
             )
     return found

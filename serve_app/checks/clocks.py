@@ -41,8 +41,9 @@ class Longest:
             return []
         reached = int(clock_s * 1e3 / self.itl_ms)
         return [
-            f"{place}: {shown(given)} is enough for {reached} tokens at {self.itl_ms:g} ms, and an"
-            f" answer may have {self.tokens} ({self.seconds:.0f} s): longer ones are cut{when}"
+            f"{place}: {shown(given)} is enough for {reached} tokens at {self.itl_ms:g} ms, and"
+            f" an answer may have {self.tokens} ({self.seconds:.0f} s): longer answers are"
+            f" cut{when}"
         ]
 
 
@@ -61,13 +62,13 @@ def serve_clocks(config: Mapping[str, Any], where: str, placed: Sequence[Placed]
         for name, model in built.models.items():
             place = f"{at}: {name}.graceful_shutdown_timeout_s"
             answer = _longest(model, built)
-            yield from answer.cut(place, model.drain_s, " where their replica is stopped")
+            yield from answer.cut(place, model.drain_s, " if their replica is stopped")
 
 
 def haproxy_clocks(place: str, env: Mapping[str, Any], answer: Longest) -> Iterator[str]:
     """Notes on HAProxy's clocks, of a container whose variables are ``env``."""
     for name, (default, when) in HAPROXY.items():
-        own = "" if name in env else " (Ray's own, as none is given)"
+        own = "" if name in env else " (Ray's default)"
         yield from answer.cut(f"{place}.env.{name}{own}", env.get(name, default), when)
 
 

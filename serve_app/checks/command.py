@@ -15,9 +15,10 @@ from serve_app.source import read_documents
 FOUND = 2  # exit status
 LOGGING = "VLLM_LOGGING_LEVEL"
 ABOUT = (
-    "Every mistake in a Serve config or a RayService manifest, all at once and before anything"
-    " starts: each with its key, its value and what is allowed. Exit status: 0 none, 2 some. To"
-    " change what runs already: `brimful apply` (`serve deploy` starts every replica anew)."
+    "Find every mistake in a Serve config or a RayService manifest before anything starts:"
+    " each with its key, its value and what is allowed. Exit status: 0 if there is no mistake,"
+    " else 2. To change a running application: `brimful apply` (`serve deploy` restarts every"
+    " replica)."
 )
 
 
@@ -29,25 +30,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="Serve config, or a manifest with a RayService (of several documents, too); `-`: what"
-        " comes in by a pipe, as from `kubectl kustomize`",
+        help="Serve config, or manifest with a RayService (may have several documents); `-`:"
+        " standard input, such as from `kubectl kustomize`",
     )
     parser.add_argument(
         "--crd",
         type=Path,
         metavar="FILE",
-        help="check a RayService by this definition of KubeRay's, such as `kubectl get crd"
-        " rayservices.ray.io -o yaml` prints, instead of the one that is shipped",
+        help="CustomResourceDefinition to check a RayService by, as `kubectl get crd"
+        " rayservices.ray.io -o yaml` prints it (default: the one that is shipped)",
     )
     parser.add_argument(
         "--no-paths",
         action="store_true",
-        help="the cluster is elsewhere: do not look for model folders on this machine",
+        help="do not look for model folders on this machine: the cluster is elsewhere",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="in a second: YAML and our own blocks, not what Ray Serve and vLLM take",
+        help="check only YAML and Brimful's blocks, not the keys of Ray Serve and vLLM; takes"
+        " a second",
     )
 
 
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         found = [f"{path}: {one}" for path in early for one in early[path].problems]
         if found:
             raise ConfigError(found)
-        print("ok so far: what Ray Serve and vLLM take was not checked")
+        print("ok so far: keys of Ray Serve and vLLM were not checked")
         return 0
     if not sound(args.files, target, early):
         return FOUND

@@ -183,7 +183,7 @@ def _notes(entry: dict[str, Any], where: str, target: Target) -> list[str]:
             " to the model"
         )
     return notes + [
-        f"{where}.engine_kwargs.{key}: what clients ask or are answered is written to the log"
+        f"{where}.engine_kwargs.{key}: the log would hold requests or answers of clients"
         for key in ("enable_log_requests", "enable_log_outputs")
         if dig(entry, "engine_kwargs", key)
     ]

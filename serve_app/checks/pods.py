@@ -82,9 +82,12 @@ def _asking(one: RayContainer, key: str, probe: Object, head_only: bool) -> Iter
     """What is wrong with a probe that asks Serve."""
     place = f"{one.place}.{key}: asks Serve"
     if one.is_head and key != "livenessProbe":
-        yield f"{place}, which KubeRay deploys once the head is ready: never; {INSTEAD}"
+        yield (
+            f"{place}, which KubeRay deploys only once the head is ready, so the head never"
+            f" is; {INSTEAD}"
+        )
     elif head_only and not one.is_head:
-        own = "" if probe else " (KubeRay's own, as none is given)"
+        own = "" if probe else " (KubeRay's default)"
         yield (
             f"{place}{own}, and with proxy_location {HEAD_ONLY} no worker has a proxy; {INSTEAD},"
             " or take proxy_location EveryNode"
@@ -94,7 +97,8 @@ def _asking(one: RayContainer, key: str, probe: Object, head_only: bool) -> Iter
         if isinstance(period, int) and isinstance(failures, int) and period * failures < START_S:
             yield (
                 f"{place}, which answers while a replica is ready: after {period * failures} s"
-                f" without one, as while a model loads, the kubelet ends the container; {INSTEAD}"
+                " without one, such as while a model loads, the kubelet ends the container;"
+                f" {INSTEAD}"
             )
 
 

@@ -60,7 +60,7 @@ def shape_problems(config: Any, where: str) -> list[str]:
         return [f"{where or 'top level'}: must be a mapping, got {shown(config)}"]
     if "import_path" in config and "applications" not in config:
         place = where or "top level"
-        return [f"{place}: is an application; it belongs into a list: applications: [{{...}}]"]
+        return [f"{place}: is an application; it belongs in a list: applications: [{{...}}]"]
     return list(_not_mappings(config, where))
 
 

@@ -49,7 +49,7 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
     findings.add(value_problems(ServeDeploySchema, config, where))
     applications = listed(config, "applications")
     findings.notes.extend(
-        ["applications: none; deploying this removes all that run"]
+        ["applications: none; deploying this removes all running applications"]
         if config.get("applications") == []
         else []
     )
@@ -124,12 +124,15 @@ def _check_console(
     if asking and not says_who(args):
         findings.add(
             [
-                f"{where}.args.{SECURITY}.keys: required key is missing: application {asking[0]!r}"
-                " asks for keys, and the console would show its models and load to whoever comes;"
-                " name the keys here too (null: everybody may see it)"
+                f"{where}.args.{SECURITY}.keys: required key is missing: application"
+                f" {asking[0]!r} asks for keys, and the console would show its models and load"
+                " to everyone; name the keys here too (null: no key is needed)"
             ]
         )
-    return f"the console, which shows the fleet to whoever {'has a key' if keys else 'reaches it'}"
+    return (
+        "the console, which shows the fleet to everyone who"
+        f" {'has a key' if keys else 'reaches it'}"
+    )
 
 
 def _check_batches(
@@ -159,7 +162,7 @@ def _check_batches(
         findings.add(
             [
                 f"{place}.service_tier: required key is missing: without it requests of batches"
-                f" are of the default class, before which online ones have no precedence; {allowed}"
+                f" have the default class, and online requests do not go first; {allowed}"
             ]
         )
     for key in ("service_tier", "urgent_tier"):

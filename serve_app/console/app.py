@@ -111,14 +111,16 @@ def series_of(view: View, query: Mapping[str, str]) -> tuple[int, dict[str, Any]
     group, replica = (query.get(name, "") for name in ("group", "replica"))
     after_unix_s = _number(query.get("after", "0"))
     if not group or len(group) > LONGEST_NAME or len(replica) > LONGEST_NAME:
-        return 400, {"error": "group: it is missing or too long, or replica is"}
+        return 400, {"error": "group: is missing, or group or replica is too long"}
     if after_unix_s is None:
         return 400, {"error": "after: must be a Unix time, seconds"}
     if replica:
         known = view.replica(group, replica, after_unix_s)
     else:
         known = view.model(group, after_unix_s)
-    return (404, {"error": "there is none of that name now"}) if known is None else (200, known)
+    return (
+        (404, {"error": "no replica or group has this name now"}) if known is None else (200, known)
+    )
 
 
 async def timeline_of(
@@ -127,7 +129,7 @@ async def timeline_of(
     """Status and JSON of ``?replica=...``."""
     where = watch.deployment_of(query.get("replica", ""))
     if ask is None or where is None:
-        return 404, {"error": "there is none of that name now"}
+        return 404, {"error": "no replica or group has this name now"}
     try:
         return 200, await ask(where, query["replica"])
     except BrimfulError as error:

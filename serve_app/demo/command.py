@@ -34,27 +34,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=number("a number from 1 to 3600", 1, 3600),
         default=20.0,
-        help="of requests, three times: off, on, tuned by hand (default: %(default)g)",
+        help="duration of each of the three runs (off, on, tuned by hand), s (default:"
+        " %(default)g)",
     )
     parser.add_argument(
         "--model",
         choices=MODELS,
-        help="default: smollm2, a real one, or tiny where this machine is too small for it",
+        help="default: smollm2, a real model; tiny if this machine is too small for it",
     )
     parser.add_argument(
         "--sla-ms",
         type=number("ms above 0, up to 60,000", ABOVE_0, 60_000),
         metavar="MS",
-        help="default: what this machine can hold, by the gaps of a small batch",
+        help="SLA between two tokens, ms (default: chosen from the ITL of a small batch on"
+        " this machine)",
     )
     parser.add_argument(
         "--plot",
         type=Path,
         default=Path(".cache/demo.png"),
         metavar="FILE",
-        help="where the picture goes (default: %(default)s)",
+        help="file of the plot (default: %(default)s)",
     )
-    parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
+    parser.add_argument("--keep", action="store_true", help="keep the engines running until Ctrl-C")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -157,7 +159,7 @@ def _report(
     broken = [answer for phase in phases for answer in phase.answers if not answer.whole]
     for one in broken[:1]:
         console.print(
-            f"{len(broken)} answers were not whole: {one.status}: {one.error or one.text:.200}"
+            f"{len(broken)} answers were incomplete: {one.status}: {one.error or one.text:.200}"
         )
     return not broken
 
@@ -165,7 +167,7 @@ def _report(
 def _keep(console: Console, stack: Stack) -> None:
     model = stack.model.name
     console.print(
-        "\nIt stays up until Ctrl-C or SIGTERM. Try, in another terminal:\n\n"
+        "\nThe engines run until Ctrl-C or SIGTERM. Try, in another terminal:\n\n"
         f"  curl {stack.base_url}/completions -H 'content-type: application/json' \\\n"
         f"""    -d '{{"model": "{model}", "prompt": "The river", "max_tokens": 16}}'\n\n"""
         "  from openai import OpenAI\n"

@@ -11,14 +11,13 @@ from serve_app.flag_number import ABOVE_0, number
 from serve_app.launch.config_file import LOOPBACK, PORT
 
 ABOUT = (
-    "Serve a model, or a Serve config, from nothing to the first token: write the config, check"
-    " it, start Ray (or join the cluster there is), deploy, and ask for a token. Ctrl-C drains and"
-    " stops what was started."
+    "Serve a model or a Serve config: write the config, check it, start Ray (or join a running"
+    " cluster), deploy, and ask for a first token. Ctrl-C drains and stops what was started."
 )
 EPILOG = (
-    "Every flag of `vllm serve` may follow and becomes an engine_kwarg of its name: brimful serve"
-    " MODEL --itl-ms 50 --max-model-len 4096 --tensor-parallel-size 2. On a cluster that is there"
-    " to stay: --dry-run --write FILE, and `serve deploy FILE`."
+    "Flags of `vllm serve` may follow; each becomes the engine_kwarg of its name: brimful"
+    " serve MODEL --itl-ms 50 --max-model-len 4096 --tensor-parallel-size 2. On a cluster that"
+    " outlives this command: --dry-run --write FILE, and `serve deploy FILE`."
 )
 SUFFIXES = (".yaml", ".yml")
 LOCAL = (".", "/")  # what a name on the hub does not begin with
@@ -49,37 +48,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what", metavar="MODEL|FILE", help="name on the Hugging Face hub, folder, or Serve config"
     )
     parser.add_argument(
-        "--itl-ms", type=_ms, metavar="MS", help="the SLA between two tokens (default: none)"
+        "--itl-ms",
+        type=_ms,
+        metavar="MS",
+        help="target for the time between two tokens (default: none)",
     )
     parser.add_argument(
-        "--ttft-ms", type=_ms, metavar="MS", help="the SLA of the first token (default: none)"
+        "--ttft-ms",
+        type=_ms,
+        metavar="MS",
+        help="target for the time to first token (default: none)",
     )
     parser.add_argument(
         "--replicas",
         type=_replicas,
         metavar="N|MIN:MAX",
-        help="engines; with two numbers as many as the load asks for (default: 1)",
+        help="number of replicas; two numbers turn autoscaling on (default: 1)",
     )
     parser.add_argument(
-        "--served-model-name", metavar="NAME", help="what clients call it (default: MODEL's)"
+        "--served-model-name",
+        metavar="NAME",
+        help="model name that clients send (default: MODEL's)",
     )
-    parser.add_argument("--host", help=f"where HTTP is served (default: {LOOPBACK})")
-    parser.add_argument("--port", type=int, help=f"(default: {PORT})")
+    parser.add_argument("--host", help=f"address of the HTTP server (default: {LOOPBACK})")
+    parser.add_argument(
+        "--port",
+        type=int,
+        help=f"port of the HTTP server (default: {PORT})",
+    )
     parser.add_argument(
         "--emulate",
         metavar="PROFILE",
-        help="no accelerator: steps take the time of this profile, tokens mean nothing",
+        help="emulate an accelerator: steps take the time of this profile, tokens mean nothing",
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="keep the config that is run")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the config to this file")
     parser.add_argument(
-        "--dry-run", action="store_true", help="write and check it (and print it), start nothing"
+        "--dry-run", action="store_true", help="write, check and print the config, start nothing"
     )
     parser.add_argument(
         "--address",
         default="auto",
         metavar="HOST:PORT",
-        help="of Ray's head node; local: start a cluster in any case (default: RAY_ADDRESS, else"
-        " the cluster on this machine, else one is started)",
+        help="address of Ray's head node; local: always start a cluster (default: RAY_ADDRESS,"
+        " else the cluster on this machine, else a new one)",
     )
 
 
@@ -100,7 +111,7 @@ def given_file(args: argparse.Namespace, more: Sequence[str]) -> Path | None:
     beside = [f"--{key.replace('_', '-')}" for key in OF_MODEL if getattr(args, key) is not None]
     beside += [flag.partition("=")[0] for flag in more if flag.startswith("-")]
     if beside:
-        raise ConfigError([f"{flag}: {path} says it itself; change it there" for flag in beside])
+        raise ConfigError([f"{flag}: is not allowed with a file; change {path}" for flag in beside])
     return path
 
 

@@ -296,16 +296,18 @@ def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None
         try:
             came = first_token(f"{base}/v1")
         except BrimfulError as error:  # it serves embeddings, say
-            clock.say(f"{error}; it goes on")
+            clock.say(f"{error}; the start goes on")
             continue
         if came is None:
-            clock.say(f"{base}/v1 answers who has a key")
+            clock.say(f"{base}/v1 needs an API key")
             continue
         clock.say(f"first token of {came.model}: {came.seconds * 1000:.0f} ms after its request")
         lines.append(came.curl(f"{base}/v1"))
     print("", *lines, "brimful status, brimful explain: what the replicas do", sep="\n  ")
     stops = (
-        "drains, and stops Ray" if own is not None else "drains, and leaves Ray and others alone"
+        "drains, and stops Ray"
+        if own is not None
+        else "drains, and leaves Ray and other applications running"
     )
     print(f"  Ctrl-C or SIGTERM {stops}; twice: at once\n", flush=True)
 
@@ -339,10 +341,12 @@ def _drain(cluster: Cluster, names: list[str], address: str, clock: Clock, *, ow
     """Remove what was deployed, and wait until streams under way have ended."""
     try:
         _remove(cluster, names, address)
-        clock.say("draining: streams under way go on to their end (Ctrl-C: at once)")
+        clock.say("draining: open streams run to their end (Ctrl-C: stop at once)")
         wait_gone(cluster, names, clock.say)
     except KeyboardInterrupt:
-        clock.say("not waited for" if own else "not waited for: what is left drains by itself")
+        clock.say(
+            "not waited for" if own else "not waited for: the other replicas drain by themselves"
+        )
     except (BrimfulError, requests.RequestException) as error:
         clock.say(f"not drained: {error}")
 

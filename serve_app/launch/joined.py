@@ -17,7 +17,7 @@ NO_STREAMING = "replicas do not stream to clients, Ray Serve's plain ingress doe
 NO_SECOND_CHANCE = "a request whose replica dies is not sent to another"
 EFFECTS = {
     **dict.fromkeys(STREAMING, NO_STREAMING),
-    **dict.fromkeys(ON_CPU, "vLLM's CPU build wants it"),
+    **dict.fromkeys(ON_CPU, "vLLM's CPU build needs it"),
 }
 
 

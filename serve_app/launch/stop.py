@@ -19,9 +19,9 @@ OURS = (BUILDER, CONSOLE, BATCHES, ANCHOR)
 SERVERS = ("BrimfulServer:", "EmulatedServer:", "MixedServer:", "Batches", "Console")
 APART = ("Prefill:", "Decode:")  # of prefill and decode apart, Ray's own as well as ours
 ABOUT = (
-    "Remove applications from a running cluster: streams under way go on to their end. With the"
-    " last one the batch controller ends, which `serve shutdown` leaves (a detached actor). Ray,"
-    " Ray Serve and applications that are not of this project stay."
+    "Remove applications from a running cluster; open streams run to their end. After the last"
+    " one the batch controller ends too, a detached actor that `serve shutdown` leaves. Ray,"
+    " Ray Serve and other projects' applications stay."
 )
 
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``brimful stop``."""
     parser.description = ABOUT
     parser.add_argument(
-        "names", nargs="*", metavar="APPLICATION", help="default: all of this project's"
+        "names", nargs="*", metavar="APPLICATION", help="default: all applications of this project"
     )
     add_address(parser)
 
@@ -57,15 +57,17 @@ def run(args: argparse.Namespace) -> int:
         if coded := [name for name in names if from_code(running[name])]:
             remove_from_code(coded, args.address)
         end_unplaced(cluster, running, names, args.address)
-        print(f"removed: {', '.join(names)}; streams under way go on to their end")
+        print(f"removed: {', '.join(names)}; open streams run to their end")
     if unclear := [name for name in perhaps_ours(running) if name not in names]:
-        print(f"left, as it may be Ray's own: {', '.join(unclear)} (its name removes it)")
+        print(
+            f"left, because it may be Ray's own: {', '.join(unclear)} (give its name to remove it)"
+        )
     there = wait_gone(
         cluster, names, lambda state: print(f"  {state}", file=sys.stderr, flush=True)
     )
     left = [*ours(there), *perhaps_ours(there)]
     if left:
-        print(f"left: {', '.join(left)}, and so the batch controller")
+        print(f"left: {', '.join(left)}, and therefore the batch controller")
         return 0
     for version in end_controllers(args.address):
         print(f"ended: batch controller {version}")

@@ -142,8 +142,11 @@ def _check_family(whole: Fields, config: Fields) -> None:
     """Refuse layers that are not understood; many have the keys of a plain transformer as well."""
     family = config.text("model_type")
     if family not in FAMILIES:
-        told = f"known are {', '.join(sorted(FAMILIES))}; one with the very layers of these may say"
-        raise config.wrong("model_type", family or None, f"{told} so in its place")
+        told = (
+            f"known are {', '.join(sorted(FAMILIES))}; if the layers are exactly those of"
+            " one of these, write its name"
+        )
+        raise config.wrong("model_type", family or None, told)
     if whole.data.get("audio_config") is not None:
         raise ConfigError([f"{whole.where}: audio_config: is not understood: an audio encoder"])
     number = config.integer("num_hidden_layers", default=0)

@@ -133,7 +133,10 @@ MODELS = ["small", "big", "sees"]
     ("rules", "said"),
     [
         ([{"model": "bigg", "tools": True}], "rules[0].model: 'bigg' is not allowed; allowed: 's"),
-        ([{"model": "big"}], "rules[0]: it always matches; name the model as auto_model.default"),
+        (
+            [{"model": "big"}],
+            "rules[0]: this rule always matches; name the model as auto_model.default",
+        ),
         (
             [
                 {"model": "big", "prompt_tokens": 100},
@@ -164,7 +167,7 @@ def test_rules_that_name_nothing_never_match_or_always_do(
 def test_sound_rules_are_no_problem_and_wrong_keys_are_named() -> None:
     assert problems(auto(*RULES), MODELS, AUTO) == []
     (found,) = problems(auto(name="big"), MODELS, AUTO)
-    assert "'big' is not allowed: it is a model's own" in found
+    assert "'big' is not allowed: a model has this name" in found
     with pytest.raises(ConfigError, match=r"auto_model\.rules\[0\]: unknown key 'prompt_token'"):
         auto({"model": "big", "prompt_token": 5})
     with pytest.raises(ConfigError, match=r"auto_model\.default: required key is missing"):

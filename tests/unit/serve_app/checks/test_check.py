@@ -214,7 +214,7 @@ def test_a_log_of_prompts_and_scaling_without_effect_are_noted(check):
     data = having("deployment_config", {"num_replicas": 1})
     assert check(having("engine_kwargs.enable_log_requests", True, data)).notes == [
         f"{PLACE}.scaling: has no effect without deployment_config.autoscaling_config",
-        f"{ENGINE}.enable_log_requests: what clients ask or are answered is written to the log",
+        f"{ENGINE}.enable_log_requests: the log would hold requests or answers of clients",
     ]
 
 
@@ -340,7 +340,7 @@ def test_batches_name_a_class_that_there_is(check, tmp_path):
         ("- a\n- b\n", "top level: must be a mapping, got ['a', 'b']"),
         (
             "import_path: a:b\nargs: {}\n",
-            "top level: is an application; it belongs into a list: applications: [{...}]",
+            "top level: is an application; it belongs in a list: applications: [{...}]",
         ),
         ("applications: []\n---\nb: 1\n", "2 YAML documents; Ray Serve reads the first one only"),
     ],

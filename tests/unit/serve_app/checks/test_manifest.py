@@ -218,7 +218,7 @@ def test_clocks_of_a_drain_of_haproxy_and_of_a_route_are_held_against_it(check, 
     assert note.startswith(says)
     name = "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S"
     (note,) = found(set_env(service, HEAD, **{name: None})).notes
-    said = f"{HEAD_PLACE}.env.{name} (Ray's own, as none is given): '120' is enough for 2400 tokens"
+    said = f"{HEAD_PLACE}.env.{name} (Ray's default): '120' is enough for 2400 tokens"
     assert note.startswith(said)
     other = {"timeouts": {"request": "9s"}, "backendRefs": [{"name": "brimful-head-svc"}]}
     slow = {"timeouts": {"request": "0s", "backendRequest": "1m30s"}, "backendRefs": [REF]}
