@@ -1,6 +1,6 @@
 """The name that stands for several models: each request goes to one, by rules in their order. Pure.
 
-``auto_model`` next to ``llm_configs``: small requests go to the small model, and those that a rule
+``auto_model`` next to ``llm_configs``: small requests go to the small model, and any that a rule
 names to another. It is for the plain ingress; direct streaming has one model per application.
 """
 
@@ -67,7 +67,7 @@ class Rule(Block):
         return told | {f"headers.{name}": value for name, value in self.headers.items()}
 
     def matches(self, asked: "RequestFacts", places: Mapping[str, "Places"] = NO_PLACES) -> bool:
-        """Whether all of it is true. If a model's places are not known, none are free."""
+        """Whether all conditions hold. If a model's slots are unknown, none is free."""
         known = places.get(self.model)
         return (
             (self.idle_frac is None or (known is not None and known.idle_frac >= self.idle_frac))

@@ -47,7 +47,7 @@ class CapacityPolicy:
     def __call__(self, ctx: Any) -> tuple[float, dict[str, Any]]:
         """``(desired replicas, state)`` from an ``AutoscalingContext``.
 
-        The number is a fraction only where Ray Serve's factors are to make the one that is meant of
+        The number is a fraction only if Ray Serve's factors are to make the one that is meant of
         it; ``state`` has that one.
         """
         try:
@@ -107,7 +107,7 @@ def _as_it_is(ctx: Any) -> int:
 def _through_factors(desired: int, ctx: Any) -> float:
     """The number of which Ray Serve's factors make one on the same side of the target.
 
-    Ray Serve multiplies what is missing to the replicas that run, not to those that were asked
+    Ray Serve multiplies what is missing to the running replicas, not to the number that was asked
     for (``_apply_scaling_factors`` in its ``autoscaling_policy``). So while some start, a factor
     above 1 would raise a number that is to stay at every look, ten times a second, up to
     ``max_replicas``; and one below 1 would call off starts that are still needed.

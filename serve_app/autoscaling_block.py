@@ -18,7 +18,7 @@ AUTOSCALING_DEFAULTS = {
 def with_policy(
     block: dict[str, Any], policy_kwargs: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """The block as it is where it names a policy, else ours with our delays.
+    """The block as it is if it names a policy, else ours with our delays.
 
     Raises:
         ConfigError: its policy has no function, for which Ray Serve would take its default.

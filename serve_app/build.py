@@ -34,7 +34,7 @@ Args: TypeAlias = Mapping[str, Any] | LLMServingArgs | PDServingArgs
 
 
 def build_app(args: Args) -> Application:
-    """Ray Serve LLM's OpenAI-compatible application, every replica of it under the controller.
+    """Ray Serve LLM's OpenAI-compatible application, all its replicas under the controller.
 
     Args:
         args: what ``ray.serve.llm:build_openai_app`` takes; each entry of ``llm_configs`` (a
@@ -102,7 +102,7 @@ def _leave_it_to_haproxy(app: Application) -> None:
 
 
 def needs_llm_router(config: LLMConfig) -> bool:
-    """Whether somebody has to be asked for a replica: a request router, or who knows adapters."""
+    """Whether a replica must be asked for: from a request router, or one that knows adapters."""
     named = config.deployment_config.get("request_router_config")
     return named is not None or config.lora_config is not None
 

@@ -21,7 +21,7 @@ from serve_app.snapshot import connect, engines_of, read_snapshot
 
 PERIOD_S = 1.0
 LOOK_S = 10.0  # for replicas that came
-MOST_BYTES = 1e9  # of a file, where a capture ends
+MOST_BYTES = 1e9  # of a file; then a capture ends
 MOST_AT_ONCE = 64  # replicas that are asked
 LINE, LONGEST_LINE = b'{"arrival_s":', 10_000  # how each begins; 64 hashes take 700 bytes
 TAKEN = "is captured by another command, or was until less than 30 s ago; wait until that has ended"
@@ -199,7 +199,7 @@ class _Asking:
             warn(text)
 
     def look(self, callers: Callers, before: dict[str, Call]) -> dict[str, Call]:
-        """The replicas that there are now, and those that answer all the same."""
+        """The present replicas, and removed ones that still answer."""
         try:
             now = callers()
         except BrimfulError as error:

@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             status = _run(argv)
         finally:
-            sys.stdout.flush()  # here, where a closed pipe is still heard of
+            sys.stdout.flush()  # here, while a closed pipe still raises
     except BrimfulError as error:
         return _fail(str(error))
     except ModuleNotFoundError as error:
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"this needs {package}; install Brimful with its `{EXTRAS[package]}` extra")
     except BrokenPipeError:
-        # Whoever read the output is gone (`| head`); Python would complain again at exit.
+        # The reader of the output is gone (`| head`); Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except OSError as error:

@@ -38,7 +38,7 @@ EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 # over a change of replicas (``haproxy.ENVIRONMENT``). One that is idle ends at once.
 DRAIN_TIMEOUT_S = 1800.0
 EMULATED_SERVER = "replicas.emulator.emulated_server:EmulatedServer"
-SECURITY = "security"  # beside llm_configs: it is the whole application's
+SECURITY = "security"  # next to llm_configs: it is the whole application's
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine", "failover")
 # The replica's two event loops become one: each token would be handed from one to the other.
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
@@ -122,7 +122,7 @@ def ray_llm_config(
         given_deployment = _mapping(rest, "deployment_config", where)
         if found := live_role_problems(entry, given_deployment, batching, router, where):
             raise ConfigError(found)
-        # KV that could not be loaded is computed here: nobody fails for another engine's fault.
+        # KV that could not be loaded is computed here: no request fails for another engine's fault.
         engine_kwargs[KV] = {"kv_load_failure_policy": "recompute", **engine_kwargs[KV]}
     _check_trust(rest, engine_kwargs, security, where)
     runtime_env = _mapping(rest, "runtime_env", where)
@@ -185,7 +185,7 @@ def _route(
     classes: ServiceClasses | None,
     where: str,
 ) -> None:
-    """Name our router to Ray Serve, where the deployment does not name one."""
+    """Name our router to Ray Serve, if the deployment does not name one."""
     router = parse_router(entry.get("router"), f"{where}.router")
     if router.gather_classes:
         problem = "true is not allowed "
@@ -204,7 +204,7 @@ def _route(
 
 
 def classes_of(entry: dict[str, Any], where: str) -> ServiceClasses | None:
-    """The entry's classes; None where it has no ``classes`` block.
+    """The entry's classes; None: it has no ``classes`` block.
 
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.

@@ -103,7 +103,7 @@ class Outcome:
     """What came of a switch.
 
     Args:
-        replicas: those that it is for; "": it goes by this switch or a newer one; else why not.
+        replicas: by replica that it is for: "": it uses this switch or a newer one; else why not.
         unanswered: controllers that were not reached, by version, and why.
     """
 

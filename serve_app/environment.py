@@ -23,8 +23,8 @@ def variables() -> dict[str, str]:
 
 def launcher_path() -> Path:
     """The path of ``brimful-haproxy``: next to this Python, else on the path."""
-    beside = Path(sys.executable).parent / haproxy.COMMAND
-    return beside if beside.exists() else Path(shutil.which(haproxy.COMMAND) or beside)
+    installed = Path(sys.executable).parent / haproxy.COMMAND
+    return installed if installed.exists() else Path(shutil.which(haproxy.COMMAND) or installed)
 
 
 def is_cpu_build() -> bool:

@@ -10,7 +10,7 @@ every reload. It changes what Ray wrote in some places and becomes HAProxy:
 - a client's deadline to the first token comes under a name that Ray does not take for the whole
   answer's;
 - an answer of HAProxy's own is one that OpenAI's and Anthropic's clients understand, and repeat
-  where that helps: while no application is up it is a 503;
+  if that helps: while no application is up it is a 503;
 - its statistics and metrics are for this machine alone, and its admin socket for this user.
 
 And it leaves a process behind that starts HAProxy again if it is killed (``haproxy_watch``).
@@ -37,7 +37,7 @@ FORWARD_BODY = "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY"
 ROUTER_FAILED = re.compile(
     r"^ *http-request return status 503 .*Ingress request router failed.*\n", re.M
 )
-# Where no backend is for a path. While Ray knows no application, all are so.
+# If no backend serves a path; while Ray knows no application, none does.
 NO_ROUTE = re.compile(r"^( *)http-request return status 404 .*Path .*not found.*\n", re.M)
 ROUTES = "    # Static routing based on path prefixes"
 WAIT = "    http-request wait-for-body time 60s if METH_POST\n"
@@ -81,7 +81,7 @@ RETRY_MS = 1000
 def whole_answer(
     status: str, kind: str, message: str, reason: str, more: dict[str, int] | None = None
 ) -> str:
-    """A whole HTTP answer; ``more``: headers on top of those that each one has.
+    """A whole HTTP answer; ``more``: headers in addition to the usual ones.
 
     An error file knows no path, so that its shape is OpenAI's and Anthropic's at once.
     """
@@ -201,7 +201,7 @@ def haproxy_binary() -> str:
 
 
 def write_launcher(path: Path) -> Path:
-    """An executable file that is this command, for where the package is not installed."""
+    """An executable file that is this command, in case the package is not installed."""
     path.write_text(f"#!{sys.executable}\nfrom serve_app.haproxy import main\n\nmain()\n")
     path.chmod(0o755)
     return path

@@ -1,7 +1,7 @@
 """Ray Serve LLM's own ingress behind our door, whose errors are those of OpenAI's API.
 
 Ray's own keep status and message of a refusal alone, have another shape where FastAPI answers, and
-tell addresses, process ids and paths of the cluster where a replica failed.
+tell addresses, process ids and paths of the cluster if a replica failed.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Who may ask an application beside the models, where keys are configured: whoever shows one."""
+"""If keys are configured, console and batches answer only requests that show one."""
 
 import base64
 import binascii

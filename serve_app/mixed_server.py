@@ -27,7 +27,7 @@ from serve_app.routing.ways import WayChooser
 
 
 class MixedServer(DecodeServer):
-    """Asks its own deployment for prompts, where the controller has prefill engines there."""
+    """Asks its own deployment for prompts, if the controller has made prefill engines there."""
 
     async def __init__(  # type: ignore[misc]  # as Ray's own: Serve awaits it
         self, llm_config: Any, **kwargs: Any

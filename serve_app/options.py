@@ -39,7 +39,7 @@ def add_out(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def require_folder(out: Path) -> None:
-    """Raise ``ConfigError`` where a file of ``--out`` could not be made."""
+    """Raise ``ConfigError`` if a file of ``--out`` could not be made."""
     if not out.parent.is_dir():
         raise ConfigError([f"--out: {out.parent} is not allowed: an existing folder"])
 

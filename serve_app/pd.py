@@ -129,7 +129,7 @@ def pd_llm_config(
     """One of ``role_entries`` as Ray Serve LLM takes it.
 
     Its role is in the name of its group: what one half learns of lengths and steps is not mixed
-    with the other half's, also where the two are alike to the letter.
+    with the other half's, even if the two are alike to the letter.
 
     Raises:
         ConfigError: see ``ray_llm_config``.

@@ -89,7 +89,7 @@ def choose(
     """The replica to record: its id, what its engine was started with, how many others match.
 
     Raises:
-        BrimfulError: no replica matches; names those that are there.
+        BrimfulError: no replica matches; names the present ones.
     """
     found = engines_of(snapshot, group)
     if replica_id is not None and replica_id not in found:

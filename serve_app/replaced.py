@@ -13,8 +13,8 @@ ENGINE, DEPLOYMENT, SCALING, ENTRY = (
 )
 REPLACED: dict[str, dict[str, str | None]] = {
     ENGINE: {
-        "device": "accelerator_config: {kind: cpu, gpu or tpu} beside engine_kwargs",
-        "disable_log_requests": "enable_log_requests (off where it is left out)",
+        "device": "accelerator_config: {kind: cpu, gpu or tpu} next to engine_kwargs",
+        "disable_log_requests": "enable_log_requests (off if it is left out)",
         "disable_mm_preprocessor_cache": "mm_processor_cache_gb: 0",
         "cuda_graph_sizes": "cudagraph_capture_sizes",
         "max_seq_len_to_capture": "max_cudagraph_capture_size",

@@ -62,7 +62,7 @@ class Told:
 
 
 class ScalingExport:
-    """Tells what one policy decides, where Ray runs; does nothing elsewhere."""
+    """Publishes what one policy decides if Ray runs; else does nothing."""
 
     def __init__(self) -> None:
         self._gauges: dict[str, Gauge] = {}

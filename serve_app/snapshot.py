@@ -96,10 +96,10 @@ def status_json(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def switched_off(snapshot: dict[str, Any]) -> str | None:
-    """The groups for which control is switched off, in a sentence; None where it is for none."""
+    """The groups for which control is switched off, in a sentence; None: there is none."""
     groups = [name for name, known in snapshot["groups"].items() if not known["on"]]
     switches = snapshot["switches"]
-    # No replica is there, and those that come will be without control.
+    # There is no replica, and later ones will be without control.
     coming = not snapshot["groups"] and not all(s.enforce for s in switches if s.group is None)
     if not groups and not coming:
         return None
@@ -215,7 +215,7 @@ def engines_of(snapshot: dict[str, Any], group: str | None) -> dict[str, EngineL
     """What the engines of a group, or of all, were started with, by replica.
 
     Raises:
-        BrimfulError: there is no such group; names those that are there.
+        BrimfulError: there is no such group; names the present ones.
     """
     groups = snapshot["groups"]
     if group is not None and group not in groups:
@@ -256,7 +256,7 @@ def connect(address: str) -> None:
 
 
 def _probe(address: str) -> None:
-    """Ray itself tries for two minutes where nobody listens, as after a cluster that was killed."""
+    """Ray itself tries for two minutes if nothing listens, as after a cluster was killed."""
     from ray._private.services import canonicalize_bootstrap_address
 
     place = canonicalize_bootstrap_address(address)
@@ -302,5 +302,5 @@ def unanswered(error: Exception) -> BrimfulError:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or its kind where it says nothing."""
+    """The first line of an error's message, or its kind if it has none."""
     return next((line for line in str(error).splitlines() if line), type(error).__name__)

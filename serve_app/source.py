@@ -68,7 +68,7 @@ def parse_documents(text: str) -> list[Any]:
 
 
 def _loops(tree: yaml.Node) -> list[str]:
-    """Where an alias stands for something that holds it; and whether aliases make it huge."""
+    """Finds an alias of a value that contains it, and aliases that make the document huge."""
     sizes: dict[int, int] = {}
     open_: set[int] = set()
     found: list[str] = []

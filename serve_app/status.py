@@ -116,7 +116,7 @@ def watch(
             except BrimfulError as error:
                 print(f"error: {error}", file=sys.stderr, flush=True)
             else:
-                screen.clear()  # nothing where it is not a terminal
+                screen.clear()  # does nothing if it is not a terminal
                 show(snapshot)
             sleep(period_s)
     except KeyboardInterrupt:

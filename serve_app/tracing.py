@@ -1,4 +1,4 @@
-"""Whether what an entry says of tracing can work: a wrong word of it stops an engine, or is silent.
+"""Whether what an entry says of tracing can work: a wrong word stops an engine, or has no effect.
 
 Where spans go is vLLM's own ``engine_kwargs.otlp_traces_endpoint``; ours go there too.
 """

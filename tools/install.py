@@ -1,7 +1,7 @@
 """``make install``: requirements.lock and this project into the environment that runs this file.
 
 uv installs in seconds what takes pip minutes, but does not read pip's configuration. So the indexes
-and folders that pip is configured with are handed to it; where they have no CPU build of torch, uv
+and folders that pip is configured with are passed to it; if they have no CPU build of torch, uv
 knows PyTorch's own index (``--torch-backend cpu``). Only the standard library is there at this
 point.
 """
@@ -43,7 +43,7 @@ class InstallError(Exception):
 
 
 def main() -> int:
-    """Install, and say how it goes; 1 with one message where it cannot be done."""
+    """Install, and report progress; 1 with one message if it cannot be done."""
     try:
         install()
     except InstallError as error:
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def install() -> None:
-    """uv by pip, the lock by uv, this project as it stands in its folder, then bytecode of it all.
+    """uv by pip, the lock by uv, this project from its folder, then the bytecode.
 
     Raises:
         InstallError: naming the step that failed.
@@ -138,7 +138,7 @@ def torch_sources(options: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """The options by which uv finds the pinned CPU build of torch.
 
     The configured sources come first: to look there takes a fraction of a second, while PyTorch's
-    index, where it is out of reach, is given up after about 10 s.
+    index, if it is out of reach, is given up after about 10 s.
 
     Raises:
         InstallError: it is nowhere.

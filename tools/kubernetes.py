@@ -118,7 +118,7 @@ def chart_files() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Print or write what is asked for; 1 with one message where it cannot be done."""
+    """Print or write what is asked for; 1 with one message if it cannot be done."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("render", "chart"))
     parser.add_argument("overlay", nargs="*")

@@ -2,7 +2,7 @@
 
     python -m tools.release check [--tag vX.Y.Z]
     python -m tools.release notes [RELEASE]
-    python -m tools.release vllm oldest|newest    # of those that have a CPU build
+    python -m tools.release vllm oldest|newest    # with a CPU build
 
 Only the standard library is needed.
 """
@@ -71,7 +71,7 @@ def notes(release: str) -> str:
 
 
 def main() -> int:
-    """Print what is asked for; 1 with one message where it cannot be."""
+    """Print what is asked for; 1 with one message if it cannot be done."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check").add_argument("--tag")

@@ -93,7 +93,7 @@ def groups() -> dict[str, list[Thing]]:
 
 
 def state(thing: Thing, release: str, source: VllmSource) -> str:
-    """``there``, by another name, where it is now, or ``gone``."""
+    """``there``, its other name, its new place, or ``gone``."""
     if name := thing.there(source):
         if name == thing.names[0]:
             return "there"

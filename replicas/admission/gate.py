@@ -227,7 +227,7 @@ class Gate:
         left_s = asked.arrived_s + asked.timeout_s - self.clock()
         call, limit = _Call(ticket, entry), ticket.limit(left_s)
         try:
-            if limit.when() is not None and left_s <= 0:  # the engine must not hear of it
+            if limit.when() is not None and left_s <= 0:  # the engine must not see the request
                 raise self._waited_too_long(ticket, entry)
             try:
                 async with limit:

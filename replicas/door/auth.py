@@ -16,7 +16,7 @@ from replicas.door.paths import HEALTH, PING, VLLMS_ALONE, Paths, opener
 from replicas.door.settings import Security
 
 # Headers that the app must not see: those of a browser that shows another site's page, as vLLM's
-# and Ray Serve LLM's CORS middlewares allow all origins, and those that only Brimful may send to a
+# and Ray Serve LLM's CORS middlewares allow all origins, and paths that only Brimful may send to a
 # replica. ASGI's header names are lower-case.
 HIDDEN = (b"origin", b"access-control-", b"x-brimful-")
 AUTHORIZATION = b"authorization"

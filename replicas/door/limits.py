@@ -91,7 +91,7 @@ def _check_text(fields: Mapping[str, Any]) -> None:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """The value and all parts of it, keys included."""
+    """The value and all its parts, keys included."""
     below = [value]
     while below:
         one = below.pop()

@@ -1,6 +1,6 @@
 """Checks input of ``/v1/responses`` on which vLLM would fail. Pure.
 
-vLLM 0.29 turns input items into chat messages and answers 500 to those that it does not know
+vLLM 0.29 turns input items into chat messages and answers 500 to items that it does not know
 (docs/upstream/vllm-responses-input.md). The client can correct them, so they get a 400 here.
 """
 

@@ -42,7 +42,7 @@ MEMORY_BYTES = 1 << 36  # more than any profile; num_gpu_blocks_override says wh
 
 
 def token_at(position: int, vocab_size: int) -> int:
-    """The token at a place of prompt and answer together, where a request asks for such."""
+    """The token at a place of prompt and answer together, if a request asks for places."""
     return FIRST_WORD + position % (vocab_size - FIRST_WORD)
 
 
@@ -95,8 +95,8 @@ class EmulatedExecutor(Executor):
         self._prompt_tokens: dict[str, int] = {}
         self._ends: dict[str, tuple[int, int]] = {}  # after how many tokens, and with which
         self._placed: dict[str, int] = {}  # prompts of those whose tokens say where they stand
-        self._asked: dict[str, list[int]] = {}  # tokens whose logprobs are told, beside the drawn
-        # Prompts whose logprobs are told, and those of which tokens beside each.
+        self._asked: dict[str, list[int]] = {}  # tokens whose logprobs are told, with the drawn
+        # Prompts whose logprobs are told, and the further tokens at each place.
         self._prompts: dict[str, tuple[list[int], list[int]]] = {}
         self._step: SchedulerOutput | None = None
         self._begun: list[str] = []  # requests whose first step it is
@@ -234,7 +234,7 @@ class EmulatedExecutor(Executor):
         if (prompt := self._placed.get(req_id)) is not None:
             return token_at(prompt + generated, self._vocabulary.stop)
         allowed = None if mask is None else _allowed(mask, self._vocabulary.stop)
-        # A special token is drawn only where the grammar leaves no other: its text is complete.
+        # A special token is drawn only if the grammar leaves no other: its text is complete.
         words = self._vocabulary if allowed is None else [t for t in allowed if t >= FIRST_WORD]
         token = self._random.choice(words or allowed or self._vocabulary)
         length, stop = self._ends.get(req_id, (0, token))

@@ -165,7 +165,7 @@ class ProfileFile(Block):
 
 
 def load_profile(spec: str) -> StepProfile:
-    """A named profile, ``FILE:NAME``, or ``FILE`` where it holds only one.
+    """A named profile, ``FILE:NAME``, or ``FILE`` if it holds only one.
 
     Raises:
         ConfigError: nothing has that name, or the file is wrong at a line and field.

@@ -26,7 +26,9 @@ from replicas.server.carried import Accepted, Moved
 logger = logging.getLogger("ray.serve")
 
 MOST_MOVES = 2
-KILLS_WITHIN_S = 1.0  # an engine that dies so soon after a request's token may have died of it
+KILLS_WITHIN_S = (
+    1.0  # an engine that dies so soon after a request's token may have died of that request
+)
 RETRY_S = 0.1  # until another replica is asked whether it takes a request
 TOLD_S = 10.0  # between the death of an engine and its last output, at most
 LOOK_S = 1.0  # between two looks at whether the engine answers
@@ -57,7 +59,7 @@ class Failover:
 
     Attributes:
         ended: requests that ended with an error, by why.
-        gaps_s: of those that moved, from the death to the next token.
+        gaps_s: of moved requests, from the death to the next token, seconds.
     """
 
     def __init__(

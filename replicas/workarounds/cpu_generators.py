@@ -3,7 +3,7 @@
 The runner samples a token after each part of a prompt, throws it away, and sets the request's
 generator back by four. PyTorch's generators on a CPU cannot be set back ("CPU Generator does not
 use offset"): the error ends the engine (docs/upstream/vllm-cpu-seeded-chunks.md). Here the runner
-does not use the generator where the token is to be thrown away, so nothing has to be set back.
+does not use the generator if the token is to be thrown away, so nothing has to be reset.
 
 Parts are rare in vLLM and the rule under an SLA. The runner lives in the worker's process
 (``cpu_workers``).

@@ -20,7 +20,7 @@ class GrammarError(VLLMValidationError, GenerationError):
 
 
 def answer_for_grammars(client: Any) -> None:
-    """From now on ``generate`` of this ``AsyncLLM`` raises a ``GrammarError`` where vLLM's API
+    """From now on ``generate`` of this ``AsyncLLM`` raises a ``GrammarError`` if vLLM's API
     would answer 500 for a grammar.
     """
     generate = client.generate

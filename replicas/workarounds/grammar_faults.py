@@ -1,10 +1,10 @@
-"""Requests that the engine ends for their grammar, told from those that it fails itself.
+"""Requests that the engine ends because of their grammar, told from the engine's own failures.
 
-vLLM ends a request with the finish reason ``error``, and its API answers 500, where a grammar
-cannot be compiled, where it allows no token at all, and where it allows none that the request's
+vLLM ends a request with the finish reason ``error``, and its API answers 500, if a grammar
+cannot be compiled, if it allows no token at all, and if it allows none that the request's
 own ``allowed_token_ids``, ``bad_words`` and ``min_tokens`` leave. All of these are the client's to
 mend (docs/upstream/vllm-grammar-errors.md). The reason goes to the frontend as ``stop_reason``,
-which vLLM leaves empty there; ``replicas.workarounds.grammar_answers`` makes a 400 of it.
+which vLLM leaves empty there; ``replicas.workarounds.grammar_answers`` answers 400 instead.
 """
 
 from collections.abc import Iterable

@@ -39,7 +39,7 @@ def tell_errors(app: Any) -> None:
 
 
 async def _ended(convert: Any, chunks: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    """Anthropic's events of a chat stream; an error of it is the last one."""
+    """Anthropic's events of a chat stream; an error is the last event."""
     errors: list[str] = []
 
     async def until_error() -> AsyncGenerator[str, None]:

@@ -1,4 +1,4 @@
-"""What Ray Serve LLM's ingress answers where it cannot serve: errors as OpenAI's API has them.
+"""What Ray Serve LLM's ingress answers if it cannot serve: errors as OpenAI's API has them.
 
 So are those of vLLM's app that FastAPI makes by itself (no such route or method, a body that cannot
 be decoded), for which vLLM 0.29 has no handler: it has one for FastAPI's subclass alone.

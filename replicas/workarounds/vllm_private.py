@@ -1,7 +1,7 @@
 """Every private thing of vLLM that the engine's side leans on; what a version has not is said.
 
 What is imported is read off our own source; attributes are listed here, and
-``tests/unit/replicas/test_vllm_private.py`` fails where one is used that is not.
+``tests/unit/replicas/test_vllm_private.py`` fails if a name is used that is not listed.
 """
 
 import ast

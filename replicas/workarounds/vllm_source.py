@@ -1,4 +1,4 @@
-"""What is where in a vLLM that is not imported: its source is read, and nothing of it runs."""
+"""What is where in a vLLM that is not imported: its source is read, and none runs."""
 
 import ast
 import re

@@ -62,7 +62,7 @@ class Doubt(NamedTuple):
     Args:
         release: as vLLM calls itself.
         looked_for: how many private things.
-        lacking: those that are not there, and where they may be now.
+        lacking: the missing names, and where they may be now.
     """
 
     release: str

@@ -55,7 +55,7 @@ def changes(running: Data, wanted: Data, deployments: Iterable[str] = ()) -> Cha
     """From the application that runs to the one of a file.
 
     Args:
-        deployments: the names of those that run.
+        deployments: names of the running deployments.
 
     Raises:
         ConfigError: a block of either is wrong.
@@ -178,7 +178,7 @@ def _under_sla(entry: Data) -> bool:
 
 
 def _whole(security: Data | None) -> Data:
-    """A ``security`` block that says so where it asks for no keys: unsaid, those that hold stay."""
+    """A ``security`` block that says so if it asks for no keys: else the present keys stay."""
     return {"keys": None, **(security or {})}
 
 
@@ -268,7 +268,7 @@ def _different(before: Any, after: Any, place: str) -> list[str]:
 
 
 def _lines(before: Any, after: Any, place: str) -> Iterator[str]:
-    """What differs, value by value; nothing where a key is null in one and missing in the other."""
+    """What differs, value by value; nothing if a key is null in one and missing in the other."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in dict.fromkeys((*before, *after)):
             yield from _lines(before.get(key), after.get(key), join(place, [str(key)]))

@@ -90,8 +90,8 @@ class Cluster:
             settled = 0 if waits else settled + 1
 
 
-def beside(running: Mapping[str, Data], applications: Mapping[str, Data]) -> list[Data]:
-    """These applications, and those that run beside them as they were deployed."""
+def with_others(running: Mapping[str, Data], applications: Mapping[str, Data]) -> list[Data]:
+    """These applications, and all other running ones as they were deployed."""
     kept = {
         name: told["deployed_app_config"]
         for name, told in running.items()
@@ -101,7 +101,7 @@ def beside(running: Mapping[str, Data], applications: Mapping[str, Data]) -> lis
 
 
 def _waits(name: str, applications: dict[str, Data]) -> str:
-    """What an application still waits for; nothing where it is up.
+    """What an application still waits for; nothing if it is up.
 
     Raises:
         BrimfulError: it failed.

@@ -1,4 +1,4 @@
-"""``brimful apply FILE``: a changed Serve configuration, without new replicas where that goes."""
+"""``brimful apply FILE``: apply a changed Serve config, without new replicas if possible."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ from controller.errors import BrimfulError, ConfigError
 from controller.validation import join
 from replicas.door.settings import parse_security
 from serve_app.apply.changes import Changes, changes
-from serve_app.apply.cluster import Cluster, beside
+from serve_app.apply.cluster import Cluster, with_others
 from serve_app.apply.names import is_model
 from serve_app.checks.findings import Findings
 from serve_app.checks.live import live_problems
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if restarts and not args.restart:
         raise BrimfulError("\n".join(offers(restarts, found, running)))
     wanted = {name: target(config, one, name) for name, one in found.items()}
-    cluster.put({**config, "applications": beside(running, wanted)})
+    cluster.put({**config, "applications": with_others(running, wanted)})
     cluster.wait(list(found), args.timeout)
     print("done; `brimful status` names replicas that refuse their configuration")
     return 0
@@ -124,7 +124,7 @@ def plan(config: Data, running: dict[str, Data]) -> dict[str, Changes]:
         if deployed is None:
             found[name] = Changes(wanted, live=["is new"])
             continue
-        # Serve writes a logging_config beside the applications into each that has none.
+        # Serve copies a logging_config next to the applications into each that has none.
         logs = {key: config[key] for key in ("logging_config",) if key in config}
         one = changes(deployed, logs | wanted, told.get("deployments") or {})
         found[name] = one
@@ -138,7 +138,7 @@ def plan(config: Data, running: dict[str, Data]) -> dict[str, Changes]:
 
 
 def target(config: Data, one: Changes, name: str) -> Data:
-    """What to send for an application: what runs with overrides, or the file's where it must be."""
+    """What to send for an application: the running one with overrides, or else the file's."""
     wanted = next(a for a in config["applications"] if a.get("name", "default") == name)
     return wanted if one.restarts else one.application
 
@@ -173,7 +173,7 @@ def _single(application: Data) -> list[str]:
 
 
 def block(config: Data, found: dict[str, Changes]) -> str:
-    """What to put into the RayService: its operator writes Serve's configuration, nobody else."""
+    """What to put into the RayService: only its operator writes Serve's configuration."""
     listed = [target(config, one, name) for name, one in found.items()]
     whole = {**config, "applications": listed}
     text = yaml.safe_dump(whole, sort_keys=False, width=100)

@@ -30,7 +30,7 @@ def is_model(deployment: str) -> bool:
 
 
 def gone(running: Data, wanted: Data, deployments: Iterable[str]) -> list[str]:
-    """The models' deployments, of those that run, that ``wanted`` has no more.
+    """The running models' deployments that ``wanted`` no longer has.
 
     None if the same unknown builder makes both.
     """

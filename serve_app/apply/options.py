@@ -1,6 +1,6 @@
 """The options of a model's deployment as Ray Serve LLM builds it, and overrides laid over them.
 
-The comparison has to start from these: where an entry names neither a number of replicas nor
+The comparison has to start from these: if an entry names neither a number of replicas nor
 scaling, Ray Serve LLM scales between one and one. The imports are light: none of vLLM.
 """
 

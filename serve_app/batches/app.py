@@ -180,7 +180,7 @@ class _Api:
     def _page(
         self, request: Request, find: Callable[[str], dict[str, Any] | None], usual: int
     ) -> tuple[str | None, int]:
-        """After which one a page begins, and how many it has; ``usual``: where none is asked."""
+        """After which object a page begins, and how many it has; ``usual``: the default."""
         text = request.query_params.get("limit", str(usual))
         if not LIMIT.fullmatch(text) or not 1 <= int(text) <= MOST_LISTED:
             raise _wrong("limit", f"{shown(text)} is not allowed: 1 to {MOST_LISTED}")

@@ -39,7 +39,7 @@ class Progress:
         """A line has its answer."""
         self.left -= 1
 
-    def end_s(self, now_s: float, answers: int, beside: Iterable[int] = ()) -> float | None:
+    def end_s(self, now_s: float, answers: int, others: Iterable[int] = ()) -> float | None:
         """Seconds until all have one, at the present rate; None: too little is known of that.
 
         The rate is that of all batches. Slots are given in turns, so before this batch ends each
@@ -47,7 +47,7 @@ class Progress:
 
         Args:
             answers: of all batches until now.
-            beside: lines without an answer, of each other batch.
+            others: lines without an answer, of each other batch.
         """
         marks = self._marks
         if now_s - marks[-1][0] >= self._look_s / MARKS:
@@ -58,12 +58,12 @@ class Progress:
         if now_s - since_s < self._look_s:
             return None
         done = answers - before
-        ahead = self.left + sum(min(self.left, other) for other in beside)
+        ahead = self.left + sum(min(self.left, other) for other in others)
         return min(ahead * (now_s - since_s) / done, LONGEST_S) if done else LONGEST_S
 
-    def late(self, now_s: float, answers: int, beside: Iterable[int] = ()) -> bool:
+    def late(self, now_s: float, answers: int, others: Iterable[int] = ()) -> bool:
         """Whether its window would end first; arguments as of ``end_s``."""
-        if (end_s := self.end_s(now_s, answers, beside)) is not None:
+        if (end_s := self.end_s(now_s, answers, others)) is not None:
             left_s = max(self.due_s - now_s, 0.0)
             self._late = end_s > (RELAXED * left_s if self._late else left_s)
         return self._late

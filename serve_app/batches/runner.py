@@ -41,7 +41,7 @@ USED = {
 }
 
 LONGEST_REST_S = 60.0  # of a batch that storage or database broke off
-LOOKS_EVERY_S = 0.5  # for new batches, and those that are cancelled
+LOOKS_EVERY_S = 0.5  # for new and cancelled batches
 MOST_AHEAD = 64 << 20  # bytes of a batch's lines that were read and have no answer
 TRIES = 3  # of a request that the server fails
 TRIES_IN_TIME = 2  # of one that a clock of the server ends: the second with fewer others
@@ -270,7 +270,7 @@ class Runner:
     async def _write(self) -> None:
         """Return once all answers until now are in the database.
 
-        They are written in groups: those that come while one is written are the next.
+        They are written in groups: the lines that come while one group is written are the next.
         """
         group = self._answered
         async with self._writing:
@@ -328,7 +328,7 @@ class Runner:
         counts = counted["request_counts"]
         if not counts["total"]:  # it was cancelled before its lines were counted
             counts["total"] = counts["completed"] + counts["failed"]
-        if why is None:  # whoever goes on with it sees by this that all have one
+        if why is None:  # marks that every request of the batch has an answer
             self._store.move(name, "finalizing")
         output = await _in_thread(self._store.write_answers, name, good=True)
         errors = await _in_thread(self._store.write_answers, name, good=False)

@@ -26,7 +26,7 @@ class Answer:
 
     Args:
         status: of HTTP; 0: the application was not reached, or went away.
-        body: JSON; where it was none, an error object.
+        body: JSON; an error object if the answer was none.
         retry_after_s: what the server asked for.
     """
 

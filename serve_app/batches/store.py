@@ -72,7 +72,7 @@ class Store:
         self._fs.makedirs(self._root, exist_ok=True)
 
     def close(self) -> None:
-        """Nothing is asked of it after this."""
+        """The store is not used after this."""
         self._lock.close()
         self._answers_db.close()
         self._db.close()
@@ -223,7 +223,7 @@ class Store:
     def write_answers(self, batch_id: str, *, good: bool) -> str | None:
         """Make a file of a batch's answers, in the order of its lines; its id, None: no line.
 
-        Whoever does it again, as the process ended or the disk was full, writes the same file.
+        A second try, if the process ended or the disk was full, writes the same file.
         """
         lines = self._answers(batch_id, good=good)
         first = next(lines, None)

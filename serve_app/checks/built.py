@@ -42,7 +42,7 @@ class Built:
     """An application's models.
 
     Args:
-        entries: those that can be read at all, by their places in the arguments.
+        entries: the readable ones, by their places in the arguments.
         models: by the names of their deployments.
     """
 
@@ -95,7 +95,7 @@ def override_problems(
     overrides: Iterable[tuple[int, Mapping[str, Any]]], built: Built, where: str
 ) -> list[str]:
     """What the replicas would refuse of an application's ``deployments``, and an override by which
-    a model would scale without a policy that somebody has named.
+    a model would scale without a policy that the config names.
 
     Args:
         overrides: each with its index.

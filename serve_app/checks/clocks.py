@@ -7,9 +7,9 @@ from typing import Any
 
 from controller.config import parse_batching
 from controller.validation import join, shown
-from serve_app.checks.beside import backends, serve_services
 from serve_app.checks.built import Built, Model, Placed
 from serve_app.checks.objects import dig, listed, mapping
+from serve_app.checks.services import backends, serve_services
 from serve_app.config import classes_of
 
 # Without max_model_len, and without an ITL target: what many models have, and
@@ -35,7 +35,7 @@ class Longest:
         return self.tokens * self.itl_ms / 1e3
 
     def cut(self, place: str, given: Any, when: str = "") -> list[str]:
-        """A note where a clock is shorter; zero and what is no time are no clock."""
+        """A note if a clock is shorter; zero, or no number, is no clock."""
         clock_s = seconds(given)
         if not 0 < clock_s < self.seconds:
             return []
@@ -48,7 +48,7 @@ class Longest:
 
 
 def longest(applications: Iterable[Built]) -> Longest:
-    """The longest answer of these applications; one without tokens where they have no model."""
+    """The longest answer of these applications; one without tokens if they have no model."""
     found = [_longest(model, built) for built in applications for model in built.models.values()]
     return max(found, key=lambda one: one.seconds, default=Longest())
 

@@ -1,4 +1,4 @@
-"""Check a RayService against KubeRay's own schema of it.
+"""Check a RayService against KubeRay's own schema.
 
 ``rayservice.json.gz`` is KubeRay's ``ray.io_rayservices.yaml`` without descriptions, as JSON.
 """
@@ -64,7 +64,7 @@ def _closed(part: Schema) -> Schema:
 
 
 def read_crd(path: Path) -> Schema:
-    """The closed schema of a RayService from KubeRay's CustomResourceDefinition of it.
+    """The closed schema of a RayService, from KubeRay's CustomResourceDefinition.
 
     Raises:
         ConfigError: the file cannot be read, or holds no such definition.

@@ -119,7 +119,7 @@ def _check_entry(
         key: where it stands in the application's arguments.
 
     Returns:
-        What it comes to; None where that cannot be built.
+        The result; None: it cannot be built.
     """
     entry = {key: value for key, value in entry.items() if value is not None}
     plain = {key: value for key, value in entry.items() if key not in BLOCKS}
@@ -190,7 +190,7 @@ def _notes(entry: dict[str, Any], where: str, target: Target) -> list[str]:
 
 
 def _scaling(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """Bounds on replicas as Ray Serve will see them; None where their number is fixed."""
+    """Bounds on replicas as Ray Serve will see them; None: their number is fixed."""
     deployment = entry.get("deployment_config") or {}
     auto = deployment.get("num_replicas") == "auto"
     given = deployment.get("autoscaling_config")

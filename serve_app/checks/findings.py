@@ -25,7 +25,7 @@ def builder_of(application: Mapping[str, Any]) -> str:
 
 
 def line(where: str, value: Any, message: str) -> str:
-    """``place: value is not allowed: message``; without the value where it is a whole block."""
+    """``place: value is not allowed: message``; without the value if it is a whole block."""
     scalar = value is None or isinstance(value, str | int | float)
     return f"{where}: {shown(value)} is not allowed: {message}" if scalar else f"{where}: {message}"
 

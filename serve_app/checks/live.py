@@ -23,7 +23,7 @@ def live_problems(
     Args:
         entry: without a fault of its own; with one, nothing is said here.
         where: the place of the deployment's options.
-        options: those that are laid over the entry's; None: there are none.
+        options: override the entry's; None: there are none.
     """
     if user_config is None and not options:
         return []

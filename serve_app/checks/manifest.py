@@ -1,10 +1,9 @@
-"""Check a KubeRay manifest: each RayService of it, down to the embedded Serve configuration."""
+"""Check a KubeRay manifest: each RayService, down to the embedded Serve configuration."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from controller.validation import shown
-from serve_app.checks.beside import route_problems
 from serve_app.checks.clocks import Longest, haproxy_clocks, longest, route_clocks
 from serve_app.checks.crd import schema_problems
 from serve_app.checks.findings import Findings, Target
@@ -13,6 +12,7 @@ from serve_app.checks.pods import grace_notes, pod_problems, ray_containers, swi
 from serve_app.checks.quick import configs
 from serve_app.checks.room import UNKNOWN, of_groups, room_problems
 from serve_app.checks.serve import check_serve
+from serve_app.checks.services import route_problems
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 
 
@@ -20,7 +20,7 @@ def check_documents(
     documents: list[Any], findings: Findings, crd: Mapping[str, Any] | None = None
 ) -> None:
     """Report everything wrong with the RayServices among ``documents``, and what can be said of
-    the objects beside them.
+    the manifest's other objects.
 
     Args:
         crd: KubeRay's schema as ``read_crd`` has it; None: the one that is shipped.

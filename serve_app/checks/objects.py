@@ -25,14 +25,14 @@ class Pods:
 
 
 def dig(value: Any, *keys: str) -> Any:
-    """The value below ``keys``; None where the way ends."""
+    """The value below ``keys``; None: there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
 def mapping(value: Any, *keys: str) -> Mapping[str, Any]:
-    """The mapping below ``keys``; an empty one where there is none."""
+    """The mapping below ``keys``; empty if there is none."""
     found = dig(value, *keys)
     return found if isinstance(found, Mapping) else {}
 

@@ -1,13 +1,13 @@
-"""Ray's pods beside their Serve configuration: switches, ports, probes, the time to end streams."""
+"""Ray's pods against their Serve configuration: switches, ports, probes, time to end streams."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from serve_app.checks.beside import SERVE, SERVE_PORT, Object, serve_config, serve_port
 from serve_app.checks.findings import line
 from serve_app.checks.objects import dig, listed, mapping, ray_pods
+from serve_app.checks.services import SERVE, SERVE_PORT, Object, serve_config, serve_port
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 
 SWITCHES = (HA_PROXY, DIRECT_STREAMING)
@@ -59,8 +59,8 @@ def pod_problems(service: Object, every: list[RayContainer]) -> Iterator[str]:
     for one in every:
         held = [each for _, each in listed(one.given, "ports")]
         ports = {each.get("name"): each.get("containerPort") for each in held}
-        # KubeRay goes to the port of this name, to 8000 where there is none: its Services by what
-        # the head says, and by what workers say the readiness probe of those that bring none.
+        # KubeRay goes to the port of this name, or to 8000 if there is none: its Services by the
+        # head's port, and the readiness probe of workers that bring none by their own.
         told = ports.get(SERVE, SERVE_PORT)
         if told != port and (SERVE in ports or one.is_head or READINESS not in one.given):
             yield line(f"{one.place}.ports.{SERVE}", told, f"http_options.port is {port}")
@@ -103,7 +103,7 @@ def _asking(one: RayContainer, key: str, probe: Object, head_only: bool) -> Iter
 
 
 def grace_notes(service: Object, drain_s: float) -> Iterator[str]:
-    """Where a node's drain leaves replicas less time than their streams have.
+    """Nodes whose drain leaves replicas less time than their streams have.
 
     Args:
         drain_s: the longest of the models.

@@ -87,7 +87,7 @@ def _fields_of(kind: Any) -> Mapping[str, Any] | None:
 
 
 def _chosen(kind: Any, data: Any) -> Any:
-    """The member of a union that ``data`` is meant for; the kind itself where it is no union."""
+    """The member of a union that ``data`` is meant for; the kind itself if it is no union."""
     if get_origin(kind) is Annotated:
         return _chosen(get_args(kind)[0], data)
     if get_origin(kind) not in (Union, types.UnionType):

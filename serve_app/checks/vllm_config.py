@@ -51,7 +51,7 @@ def sentence(text: str) -> str:
 def vllm_problems(entry: Mapping[str, Any], where: str) -> list[str]:
     """What vLLM has against an entry of ``llm_configs`` without our blocks.
 
-    Nothing is said where the model's folder is not here, or would run code of its own.
+    Nothing is reported if the model's folder is not here, or would run code of its own.
     """
     import torch
 

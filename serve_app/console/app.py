@@ -23,7 +23,7 @@ from serve_app.console.watch import Watch
 from serve_app.key_needed import KeyNeeded
 
 JSON = "application/json"
-LONGEST_NAME = 1000  # characters of a group or replica; longer ones are nobody's
+LONGEST_NAME = 1000  # characters of a group or replica; no group or replica has a longer one
 
 AskTimeline = Callable[[Deployment, str], Awaitable[dict[str, Any]]]
 """A replica of a deployment, asked for its last minute; a BrimfulError: it does not answer."""
@@ -49,7 +49,7 @@ class Headers:
                 message = {**message, "headers": [*message["headers"], *ours]}
             await send(message)
 
-        # Where it is asked for without a slash at its end, Ray Serve leaves no path at all.
+        # Without a slash at the end of the address, Ray Serve leaves no path at all.
         if scope["type"] == "http" and scope["path"] == scope.get("root_path"):
             scope = {**scope, "path": f"{scope['path']}/"}
         await self._app(scope, receive, with_headers)
@@ -104,9 +104,9 @@ def console_app(
 
 
 def series_of(view: View, query: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-    """Status and JSON of ``?group=...``, of one replica of it with ``&replica=...``.
+    """Status and JSON of ``?group=...``, or of one replica with ``&replica=...``.
 
-    ``&after=``: points after this Unix time, seconds; all of them where it is missing.
+    ``&after=``: points after this Unix time, seconds; all points if it is missing.
     """
     group, replica = (query.get(name, "") for name in ("group", "replica"))
     after_unix_s = _number(query.get("after", "0"))

@@ -1,4 +1,4 @@
-"""Which deployment a replica belongs to, and how many replicas Ray Serve wants of it."""
+"""Which deployment a replica belongs to, and how many replicas Ray Serve wants."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class Deployment:
     Args:
         model: the model's name, as Ray Serve spells it in the name of a deployment.
         emulated: its accelerator is emulated.
-        running, wanted: replicas; those that run, and how many there are to be.
-        replica_ids: all that it has now, those that start or stop among them.
+        running, wanted: replicas; the present number, and the number to reach.
+        replica_ids: all present ones, also if they start or stop.
     """
 
     application: str

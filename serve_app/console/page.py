@@ -43,7 +43,7 @@ def _policy(styles: list[str], *more: str) -> str:
 
 
 def _placed(kind: str, texts: list[str]) -> tuple[str, str]:
-    """Where these parts go, and what goes there."""
+    """The places of these parts, and what goes there."""
     return f"<!-- {kind}s -->", "\n".join(f"<{kind}>{text}</{kind}>" for text in texts)
 
 

@@ -38,7 +38,7 @@ class Watch:
 
     @property
     def fleet(self) -> bytes:
-        """``View.fleet`` as JSON, with ``error`` where the last look failed; made once a look."""
+        """``View.fleet`` as JSON, with ``error`` if the last read failed; made once per read."""
         now_s = self._unix_s()
         if now_s >= self._asked_s + OPEN_FOR_S:  # the first page that is opened waits for no period
             self._wanted.set()

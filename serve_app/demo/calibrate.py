@@ -1,7 +1,7 @@
 """How long tokens take on this machine, at the client, while the whole stack runs.
 
 Medians: an SLA made of them is the same from run to run. The fastest steps of an engine by itself
-say what nobody gets who shares the cores with HTTP, routers and other engines.
+say what no client gets if HTTP, routers and other engines share the cores.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class StepTimes:
     def streams_per_s(self, sla_ms: float, model: DemoModel) -> float:
         """Streams a second, with their share of long prompts, that fill one replica's steps.
 
-        With every step as long as the SLA D lets it be: 1 = c0 / D + rate (c1 out + c3 in), where a
+        With every step as long as the SLA D allows: 1 = c0 / D + rate (c1 out + c3 in), where a
         step takes c0 + c1 (streams) + c3 (prompt tokens).
         """
         stream, long_prompt = model.stream, model.long_prompt

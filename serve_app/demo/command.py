@@ -148,7 +148,7 @@ def _phases(
 def _report(
     console: Console, phases: tuple[Phase, Phase, Phase], sla_ms: float, plot: Path
 ) -> bool:
-    """Print all of it; whether every answer was whole."""
+    """Print the report; returns whether every answer was whole."""
     console.print()
     console.print(client_table(phases, sla_ms))
     try:

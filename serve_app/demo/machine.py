@@ -1,4 +1,4 @@
-"""What this machine is fit for, and how long a client has waited for a core of it."""
+"""What this machine is fit for, and how long a client has waited for one of its cores."""
 
 import time
 from pathlib import Path
@@ -56,7 +56,7 @@ class Waited:
         self._begin = time.perf_counter(), client_wait_s()
 
     def frac(self) -> float | None:
-        """None where the system does not say."""
+        """None: the system does not say."""
         (began_s, before_s), after_s = self._begin, client_wait_s()
         if before_s is None or after_s is None:
             return None

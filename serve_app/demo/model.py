@@ -33,7 +33,7 @@ class DemoModel:
     Args:
         title: for people.
         make: puts its folder at a path, unless it is there.
-        engine_kwargs: where they differ from those of ``configs/cpu.yaml``.
+        engine_kwargs: the ones that differ from ``configs/cpu.yaml``.
         stream: a client that reads along.
         long_prompt: a long prompt with a short answer.
         burst: long prompts that come at once, for each replica.

@@ -16,7 +16,7 @@ WEIGHTS = "model.safetensors"
 def made_once(path: Path, **asked: object) -> Iterator[bool]:
     """Whether the caller has to make the model in ``path`` now.
 
-    It has not where this very model was made before. A stamp that says so is written at the end,
+    It need not if this very model was made before. A stamp that says so is written at the end,
     with the checksum of the weights: a folder that was left half-made, or whose weights changed,
     counts as empty. Of several processes that ask at once one makes it, and the others wait.
 

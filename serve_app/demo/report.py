@@ -1,4 +1,4 @@
-"""What the demo measures, and the table of it."""
+"""What the demo measures, and its table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class Phase:
 
     @property
     def longest_s(self) -> float:
-        """The longest time that anybody waited for a next token."""
+        """The longest time that any client waited for a next token."""
         return float(self.gaps_s.max(initial=0.0))
 
     @property
@@ -92,7 +92,7 @@ class Phase:
 
 
 def at(values: Sequence[float] | Floats, percent: float) -> float | None:
-    """A percentile; None where there is nothing."""
+    """A percentile; None: there is no value."""
     return float(np.percentile(values, percent)) if len(values) else None
 
 

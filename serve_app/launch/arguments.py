@@ -108,10 +108,10 @@ def given_file(args: argparse.Namespace, more: Sequence[str]) -> Path | None:
         if args.what.startswith(LOCAL) and not path.is_dir():
             raise ConfigError([f"{args.what}: no such folder"])
         return None
-    beside = [f"--{key.replace('_', '-')}" for key in OF_MODEL if getattr(args, key) is not None]
-    beside += [flag.partition("=")[0] for flag in more if flag.startswith("-")]
-    if beside:
-        raise ConfigError([f"{flag}: is not allowed with a file; change {path}" for flag in beside])
+    given = [f"--{key.replace('_', '-')}" for key in OF_MODEL if getattr(args, key) is not None]
+    given += [flag.partition("=")[0] for flag in more if flag.startswith("-")]
+    if given:
+        raise ConfigError([f"{flag}: is not allowed with a file; change {path}" for flag in given])
     return path
 
 

@@ -19,7 +19,7 @@ import requests
 from controller.errors import BrimfulError
 from replicas.server.proxies import go_past
 from serve_app import haproxy
-from serve_app.apply.cluster import Cluster, beside
+from serve_app.apply.cluster import Cluster, with_others
 from serve_app.apply.command import read_config
 from serve_app.apply.names import is_model
 from serve_app.checks.command import import_models, quick_file, sound
@@ -69,9 +69,7 @@ class Clock:
         self._began_s = time.monotonic()
 
     def say(self, text: str) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # whoever reads it is gone; what runs is stopped all the same
+        with contextlib.suppress(OSError):  # the reader is gone; what runs is stopped all the same
             print(f"{time.monotonic() - self._began_s:5.0f} s  {text}", flush=True)
 
 
@@ -221,7 +219,7 @@ def _ours(cluster: Cluster, config: Data) -> dict[str, Data]:
 
 def _put(cluster: Cluster, config: Data) -> None:
     ours = dict(zip(_names(config), config["applications"], strict=True))
-    cluster.put({**config, "applications": beside(cluster.applications(), ours)})
+    cluster.put({**config, "applications": with_others(cluster.applications(), ours)})
 
 
 def _wait(
@@ -319,7 +317,7 @@ def _has_replica(told: Data) -> bool:
 
 
 def _watch(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None) -> None:
-    """Until Ctrl-C; says so where the number or the health of replicas changes."""
+    """Runs until Ctrl-C; says so if the number or the health of replicas changes."""
     state = ""
     while True:
         _require_alive(own)

@@ -61,7 +61,7 @@ def _dashed(name: str) -> str:
 
 
 class _AsWritten:
-    """What a flag takes, kept as it was written where vLLM makes an object of it."""
+    """What a flag takes, as it was written if vLLM makes it an object."""
 
     def __init__(self, kind: Callable[[str], Any]) -> None:
         self._kind = kind

@@ -70,7 +70,7 @@ class LocalCluster:
         environment: of every Ray process, on top of this one's.
         directory: where Ray's processes run, so what a relative path starts from.
         logs: the folder of Ray's own output and of what starts HAProxy.
-        cpus, gpus: what Ray believes the node has; None: those that it finds.
+        cpus, gpus: what Ray believes the node has; None: what it finds.
         resources: likewise, of other kinds.
         usual_ports: Ray's own, as far as they are free, where other commands look for it.
 
@@ -235,7 +235,7 @@ def local_cluster(
         environment: added to ``ENVIRONMENT`` for every Ray process.
         directory: where Ray's processes run, so what a relative path starts from.
         cpus: what Ray believes the node has.
-        gpus: likewise; None: those that it finds.
+        gpus: likewise; None: what it finds.
         resources: likewise, of other kinds.
     """
     end_as_by_ctrl_c()
@@ -315,7 +315,7 @@ def _descendants(pid: int) -> list[psutil.Process]:
 
 
 def _ports(wanted: tuple[int, ...] = (0, 0, 0)) -> list[int]:
-    """Free ones: these where they are, else (and for 0) any."""
+    """Free ports: these if they are free, else (and for 0) any."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in wanted]
         for one, port in zip(sockets, wanted, strict=True):

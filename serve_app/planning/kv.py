@@ -2,7 +2,7 @@
 
 vLLM 0.29 (``v1/core/kv_cache_utils.py``) has one pool of blocks for all layers. Layers of one kind
 are one group; if there are several kinds, all groups get as many layers as the smallest kind has
-(or the largest, where it is below 1.5 times that), the last one of a kind being padded, and a block
+(or the largest, if it is below 1.5 times that), the last one of a kind being padded, and a block
 is as large for one as for the other. A sequence takes, of each group, a block for every
 ``block_size`` tokens; of a sliding window no more than the window; of a state two.
 """
@@ -146,7 +146,7 @@ def kv_layout(
 
 
 def _times(widest: int, each: int) -> int:
-    """How many times as many tokens a narrower layer's block has; padded where that is uneven."""
+    """How many times as many tokens a narrower layer's block has; padded if that is uneven."""
     return 1 if widest % each else widest // each
 
 

@@ -37,7 +37,7 @@ class Budget:
 
     @property
     def kv(self) -> float:
-        """What is left for the KV cache; negative where the model does not fit."""
+        """What is left for the KV cache; negative if the model does not fit."""
         return self.usable - self.weights.total - self.activations - self.outside
 
 

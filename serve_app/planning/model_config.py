@@ -16,7 +16,7 @@ from serve_app.planning.shape import ModelShape
 
 DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "bfloat16"}  # vLLM halves it
 DTYPE_BYTES = 2
-# By model_type, whose layers are understood; each held against vLLM's own class of it
+# By model_type, whose layers are understood; each compared with vLLM's own class
 # (tests/vllm/serve_app), but kimi_k2, which is deepseek_v3.
 _KNOWN = (
     "cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 exaone4 gemma gemma2 gemma3_text glm"

@@ -20,7 +20,7 @@ class Attention:
         kind: ``latent`` is MLA: one vector a token for all heads, of ``head_dim`` elements.
         window: tokens that a sliding or chunked layer attends to; 0: all.
         params: of the projections that tensor parallelism divides.
-        replicated: of those that every rank holds (MLA's down-projections, norms).
+        replicated: parameters that every rank holds (MLA's down-projections, norms).
     """
 
     kind: Kind

@@ -77,7 +77,7 @@ def test_the_class_is_the_one_that_admission_takes() -> None:
         ({"service_tier": 5}, "service_tier"),
         ({"headers": {"x-quality": 1}}, "headers"),
         ({"headers": {"x quality": "1"}}, "headers"),
-        ({"headers": {"x-a": "1", "X-A": "1"}}, "a name stands there twice"),
+        ({"headers": {"x-a": "1", "X-A": "1"}}, "a name is given twice"),
         ({"headers": ["x-a"]}, "headers"),
         ({"idle_frac": 0}, "idle_frac"),
         ({"idle_frac": 1.1}, "idle_frac"),
@@ -142,18 +142,18 @@ MODELS = ["small", "big", "sees"]
                 {"model": "big", "prompt_tokens": 100},
                 {"model": "sees", "prompt_tokens": 500, "media": True},
             ],
-            "rules[1]: it never matches: rules[0] has all of its requests",
+            "rules[1]: this rule never matches: rules[0] takes all of its requests",
         ),
         (
             [
                 {"model": "big", "headers": {"X-A": "1"}},
                 {"model": "sees", "headers": {"x-a": "1", "x-b": "2"}},
             ],
-            "rules[1]: it never matches",
+            "rules[1]: this rule never matches",
         ),
         (
             [{"model": "big", "idle_frac": 0.2}, {"model": "big", "idle_frac": 0.5}],
-            "rules[1]: it never matches",
+            "rules[1]: this rule never matches",
         ),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_rule_that_is_said_never_to_match_never_does(
     never = [
         k
         for k in range(len(some))
-        if f"rules[{k}]: it never matches" in " ".join(problems(whole, MODELS, AUTO))
+        if f"rules[{k}]: this rule never matches" in " ".join(problems(whole, MODELS, AUTO))
     ]
     first = next((k for k, rule in enumerate(some) if rule.matches(request, places)), None)
     assert first not in never

@@ -57,7 +57,7 @@ def bound(cap: int, **bounds: int) -> tuple[BatchLimits, BatchingConfig]:
         # Late tokens that no chunk causes, where they are more than may be.
         (report(late_anyway=0.009), [limits()], [], "host"),
         (report(late_anyway=0.026), [limits()],
-         ["2.6% of the tokens are late whatever the chunk is", "1.00% may be."], ""),
+         ["2.6% of the tokens are late with any chunk", "the SLA allows 1.00%."], ""),
         # What control would have moved, where it only advises.
         (report(enforced=False, advised=MOVED), [limits(enforce=False)],
          ["would have moved 12 of 480 starts and 3% of 20,000 prompt tokens to later"], ""),

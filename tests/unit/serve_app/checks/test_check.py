@@ -136,7 +136,7 @@ BEGINS: list[tuple[str, Any, str]] = [
      f"{OVER}.user_config.batching.max_running.max: 100 is above max_num_seqs=64"),
     # It would bring Ray's own policy back, without a word.
     ("/deployments", [{"name": MODEL, "autoscaling_config": {"max_replicas": 5}}],
-     f"{OVER}.autoscaling_config: takes the place of the entry's whole block"),
+     f"{OVER}.autoscaling_config: replaces the entry's whole block"),
     ("/deployments", [{"name": MODEL, "ray_actor_options": ACTOR}],
      f"{OVER}.ray_actor_options.runtime_env.env_vars.A: 1 is not allowed"),
     ("deployment_config.user_config", {"any": 1}, f"{DEPLOYMENT}.user_config: unknown key 'any'"),
@@ -283,8 +283,8 @@ def test_a_sound_pair_is_described_by_its_roles_and_its_overrides_are_known(chec
 @pytest.mark.parametrize(
     ("path", "value", "line"),
     [
-        (("llm_configs",), [entry()], f"{ARGS}: llm_configs is not allowed beside prefill_config"),
-        (("decode_config",), None, f"{ARGS}.decode_config: required key is missing beside"),
+        (("llm_configs",), [entry()], f"{ARGS}: llm_configs is not allowed with prefill_config"),
+        (("decode_config",), None, f"{ARGS}.decode_config: required key is missing with"),
         (("prefill_config", "model_loading_config", "model_id"), "n",
          f"{ARGS}.prefill_config.model_loading_config.model_id: 'n' is not allowed"),
         (("decode_config", "engine_kwargs", "max_num_seq"), 3,

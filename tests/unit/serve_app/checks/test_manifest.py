@@ -101,7 +101,7 @@ BROKEN: list[tuple[KeyPath, Any, str]] = [
     ((*WORKER, "startupProbe"), {"tcpSocket": {"port": "serve"}, "failureThreshold": 9},
      f"{WORKER_PLACE}.startupProbe: asks Serve, which answers while a replica is ready: after 90"),
     ((*HEAD, "readinessProbe"), HEALTH,
-     f"{HEAD_PLACE}.readinessProbe: asks Serve, which KubeRay deploys once the head is ready"),
+     f"{HEAD_PLACE}.readinessProbe: asks Serve, which KubeRay deploys only once the head is ready"),
 ]  # fmt: skip
 
 
@@ -158,7 +158,7 @@ GROWS = (*CLUSTER, "enableInTreeAutoscaling")
         ({TENSOR: 16}, {(*WORKER, "resources"): {}}, None),
         ({TENSOR: 16}, {(*WORKERS, "rayStartParams"): {"num-gpus": "2"}}, None),
         ({at(AUTO): {"min_replicas": 9, "max_replicas": 9}}, {},
-         f"{SERVE_PLACE}: the replicas at least ask for 9 GPU of 8 in all groups"),
+         f"{SERVE_PLACE}: the least number of replicas asks for 9 GPU of 8 in all groups"),
     ],
     ids=str,
 )  # fmt: skip
@@ -207,7 +207,7 @@ def test_a_timeout_of_requests_is_held_against_the_longest_answer(check, changes
     for path, value in changes.items():
         data = having(path, value, data)
     place = "http_options.request_timeout_s: 20 is enough for"
-    assert check(data).notes == ([f"{place} {said}: longer ones are cut"] if said else [])
+    assert check(data).notes == ([f"{place} {said}: longer answers are cut"] if said else [])
     assert check(having("//http_options", {}, data)).notes == []
 
 

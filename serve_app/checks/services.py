@@ -32,7 +32,7 @@ def route_problems(one: Object, objects: Sequence[Object]) -> Iterator[str]:
 
 
 def serve_config(service: Object) -> Any:
-    """The Serve configuration in a RayService; None where there is none."""
+    """The Serve configuration in a RayService; None: there is none."""
     try:
         return yaml.safe_load(str(dig(service, "spec", "serveConfigV2")))
     except (yaml.YAMLError, ValueError, RecursionError):  # said elsewhere
