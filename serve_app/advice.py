@@ -7,7 +7,7 @@ from controller.models.step_time import StepModel
 from controller.records import BatchLimits, ReplicaReport
 from serve_app.snapshot import control_of
 
-MORE = 1.25  # a quarter more requests: worth a change, and near what was measured
+MORE = 1.25  # a quarter more requests: worth a change, and still near the measurements
 
 
 def advice_on(

@@ -32,7 +32,7 @@ HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-
 
 
 class Rule(Block):
-    """Which requests go to a model: those of which all that is set here is true."""
+    """A rule: requests that meet all conditions set here go to this model."""
 
     model: str = Field(description="the model_id")
     prompt_tokens: PositiveInt | None = Field(
@@ -60,9 +60,9 @@ class Rule(Block):
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """What is set, by key; a header as ``headers.NAME``."""
+        """The conditions that are set, by key; a header as ``headers.NAME``."""
         told = self.model_dump(exclude={"headers"}, exclude_none=True)
-        if self.idle_frac is None:  # else whose places are free is part of the condition
+        if self.idle_frac is None:  # with idle_frac, the free slots decide too
             del told["model"]
         return told | {f"headers.{name}": value for name, value in self.headers.items()}
 
@@ -79,7 +79,7 @@ class Rule(Block):
         )
 
     def implies(self, other: "Rule") -> bool:
-        """Whether the other matches whatever this one does."""
+        """Whether the other rule matches all requests that this one matches."""
         mine, theirs = self.conditions, other.conditions
         least = {key: theirs.pop(key, 0) for key in ("prompt_tokens", "idle_frac")}
         more = all(mine.get(key, 0) >= value for key, value in least.items())
@@ -96,11 +96,11 @@ class AutoModel(Block):
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """What rules look at of a request.
+    """The parts of a request that rules look at.
 
     Args:
-        prompt_tokens: by the length of its text.
-        headers: by their names in small letters.
+        prompt_tokens: estimated from the length of the text.
+        headers: by their names in lower case.
     """
 
     prompt_tokens: int
@@ -150,7 +150,7 @@ class Places:
 
 
 def places_of(replicas: Iterable[ReplicaStatus]) -> dict[str, Places]:
-    """The places of each model, by its name. A replica that is leaving, or whose
+    """The slots of each model, by its name. A replica that is leaving, or whose
     report is late, has none."""
     found: dict[str, Places] = {}
     for replica in replicas:
@@ -168,7 +168,7 @@ def choose(auto: AutoModel, asked: RequestFacts, places: Mapping[str, Places] = 
 
 
 def problems(auto: AutoModel, models: Iterable[str], where: str) -> list[str]:
-    """Models that are not there, and rules that never match, or always do."""
+    """Problems: models that do not exist, and rules that match never or always."""
     known = list(models)
     found = []
     if auto.name in known:

@@ -6,7 +6,7 @@ from typing import Any
 from controller.errors import ConfigError
 
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
-# Our policy waits by itself, and differently for more and for fewer (decision 22).
+# Our policy has delays of its own, different for more and for fewer replicas (decision 22).
 AUTOSCALING_DEFAULTS = {
     "upscale_delay_s": 0.0,
     "downscale_delay_s": 60.0,
@@ -21,7 +21,7 @@ def with_policy(
     """The block as it is if it names a policy, else ours with our delays.
 
     Raises:
-        ConfigError: its policy has no function, for which Ray Serve would take its default.
+        ConfigError: its policy names no function, so Ray Serve would use its default.
     """
     policy = block.get("policy")
     if policy is None:
@@ -39,9 +39,9 @@ def with_policy(
 
 
 def names_function(policy: Any) -> bool:
-    """Whether a ``policy`` says which function decides; Ray Serve's default decides else.
+    """Whether a ``policy`` names a function; else Ray Serve's default decides.
 
-    Ray's own object puts its default if none is given: as an object, that names none.
+    Ray's own object fills in its default: an object names none.
     """
     if isinstance(policy, Mapping):
         return bool(policy.get("policy_function"))

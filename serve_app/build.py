@@ -39,7 +39,7 @@ def build_app(args: Args) -> Application:
     Args:
         args: what ``ray.serve.llm:build_openai_app`` takes; each entry of ``llm_configs`` (a
             mapping, or the path of a YAML file with one) may hold ``batching`` and ``scaling``. An
-            ``LLMConfig`` has no room for these: its replicas go by their defaults. Beside
+            ``LLMConfig`` has no room for these: its replicas use the defaults. Next to
             ``llm_configs`` there may be ``security``. In its place ``prefill_config`` and
             ``decode_config``, two such entries, serve one model by two kinds of engines.
 
@@ -54,7 +54,7 @@ def build_app(args: Args) -> Application:
     apart = isinstance(checked, PDServingArgs)
     try:
         app = build_pd(checked) if apart else build_openai_app(checked)
-    except ValueError as error:  # Ray's own rules, as that direct streaming takes one model
+    except ValueError as error:  # Ray's own rules, such as one model with direct streaming
         raise ConfigError([f"args: {error}"]) from None
     asked = [checked.decode_config] if apart else checked.llm_configs
     if app._ingress_request_router and not any(map(needs_llm_router, asked)):
@@ -71,7 +71,7 @@ def _checked(args: Args) -> LLMServingArgs | PDServingArgs:
 
 
 def _guard(ingress: IngressClsConfig, security: Security, auto: AutoModel | None = None) -> None:
-    """Put our door on Ray Serve LLM's own ingress, which is what answers HTTP then."""
+    """Put our middleware on Ray Serve LLM's own ingress, which then answers HTTP."""
     if ingress.ingress_cls is OpenAiIngress:
         ingress.ingress_cls = AdmissionIngress
     if issubclass(ingress.ingress_cls, AdmissionIngress):
@@ -93,7 +93,7 @@ def _refuse_auto_model(args: Args) -> None:
 
 
 def _leave_it_to_haproxy(app: Application) -> None:
-    """Let HAProxy send each request where fewest are open, without asking a router's replica."""
+    """Let HAProxy send each request to the replica with the fewest open ones, without a router."""
     app._ingress_request_router = None
     # Ray Serve LLM's round robin was meant for that router, and is refused without one.
     app._bound_deployment = app._bound_deployment.options(

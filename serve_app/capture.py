@@ -20,10 +20,10 @@ from serve_app.record import Call, caller
 from serve_app.snapshot import connect, engines_of, read_snapshot
 
 PERIOD_S = 1.0
-LOOK_S = 10.0  # for replicas that came
+LOOK_S = 10.0  # between looks for new replicas
 MOST_BYTES = 1e9  # of a file; then a capture ends
-MOST_AT_ONCE = 64  # replicas that are asked
-LINE, LONGEST_LINE = b'{"arrival_s":', 10_000  # how each begins; 64 hashes take 700 bytes
+MOST_AT_ONCE = 64  # replicas that are asked at once
+LINE, LONGEST_LINE = b'{"arrival_s":', 10_000  # hashes per request; 64 take 700 bytes
 TAKEN = "is captured by another command, or was until less than 30 s ago; wait until that has ended"
 ABOUT = (
     "Write each request of a running fleet, once it has ended, as a line of JSON: arrival"
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         BrimfulError: there is no cluster, no controller, no such group or no replica, or another
-            captures.
+            capture runs.
     """
     require_folder(args.out)
     connect(args.address)
@@ -89,7 +89,7 @@ def appended(path: Path) -> Iterator[TextIO]:
 
     Raises:
         ConfigError: it holds something else.
-        BrimfulError: it could not be written to, as on a disk that is full.
+        BrimfulError: it cannot be written, for example because the disk is full.
     """
     try:
         if path.is_file():
@@ -111,7 +111,7 @@ def replicas_in(snapshot: dict[str, Any], group: str | None) -> list[str]:
     """The ids of the replicas of a group, or of all.
 
     Raises:
-        BrimfulError: there is none; names the groups that are there.
+        BrimfulError: there is none; names the present groups.
     """
     found = engines_of(snapshot, group)
     if not found:
@@ -129,14 +129,14 @@ def capture(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Append what ends in the next ``seconds``; how many were lost.
+    """Append requests that end in the next ``seconds``; returns how many were lost.
 
     Args:
-        tell: is told how many were written, again and again.
-        warn: is told of replicas that do not answer; they are asked again.
+        tell: called repeatedly with the number written.
+        warn: called with replicas that do not answer; they are asked again.
 
     Raises:
-        BrimfulError: at the beginning another captures one of the replicas, or none answers.
+        BrimfulError: another capture has one of the replicas, or none answers at the beginning.
     """
     begin_s, looked_s = clock(), clock()
     calls = callers()
@@ -160,10 +160,10 @@ def capture(
 
 
 class _Asking:
-    """Asks all replicas at once: one that does not answer holds up no other.
+    """Asks all replicas at once: one that does not answer does not delay the others.
 
     Attributes:
-        lost: how many requests ended and are not told of.
+        lost: requests that ended and were not recorded.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class _Asking:
         """Begin to record.
 
         Raises:
-            BrimfulError: another captures one of them, or not one answers.
+            BrimfulError: another capture has one of them, or none answers.
         """
         warn, self._warn = self._warn, lambda text: None
         self.ask(calls)
@@ -208,13 +208,13 @@ class _Asking:
         return {one: call for one, call in before.items() if one not in self._problems} | now
 
     def ask(self, calls: dict[str, Call], *, on: bool = True) -> None:
-        """Ask for what ended; have it recorded from now on, or no longer."""
+        """Ask for ended requests; turn recording on or off from now on."""
         for replica_id in calls.keys() - self._asked.keys():
             call = calls[replica_id]
             self._asked[replica_id] = self._pool.submit(call, "requests", self._owner, on)
 
     def take(self, wait_s: float | None = None) -> None:
-        """Append what they answer in so many seconds; None: all do, or have failed to."""
+        """Append what they answer within this time; None: until all answered or failed."""
         done = wait(self._asked.values(), wait_s).done
         for replica_id in [one for one, future in self._asked.items() if future in done]:
             try:

@@ -68,12 +68,12 @@ COMMANDS = {
     ),
     "model": ("serve_app.demo.model_command", "make a small model to try things with"),
 }
-# Names of before, and what they stand for.
+# Former names, and what they stand for.
 OLD_NAMES = {
     "small-model": ("model", "--kind", "smollm2"),
     "tiny-model": ("model", "--kind", "llama"),
 }
-# Packages that some commands need: the extra of ours that brings each.
+# Packages that some commands need, and our extra that brings each.
 SERVE = ("ray", "requests", "rich", "tqdm", "aiohttp", "fsspec", "jsonschema", "psutil")
 EXTRAS = {
     "matplotlib": "plot",
@@ -84,7 +84,7 @@ FAILED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141  # the last two as a shell report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand: what goes wrong becomes one message and exit status 2."""
+    """Run one subcommand; an error becomes one message and exit status 2."""
     argv = list(sys.argv[1:] if argv is None else argv)
     argv = [*(OLD_NAMES.get(argv[0], argv[:1]) if argv else ()), *argv[1:]]
     go_past()

@@ -1,4 +1,4 @@
-"""The blocks that Brimful adds to an entry of ``llm_configs``, and what becomes of them."""
+"""The blocks that Brimful adds to an entry of ``llm_configs``, and the settings they become."""
 
 from typing import Any
 
@@ -34,13 +34,13 @@ SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
 SERVER = "replicas.server.server:BrimfulServer"
 MODEL_FILES = "replicas.server.model_files:FetchedByReplica"
 EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
-# A replica being removed ends its streams, however long they take: as long as HAProxy keeps them
-# over a change of replicas (``haproxy.ENVIRONMENT``). One that is idle ends at once.
+# A removed replica lets its streams end, for as long as HAProxy keeps them over a change of
+# replicas (``haproxy.ENVIRONMENT``). An idle replica ends at once.
 DRAIN_TIMEOUT_S = 1800.0
 EMULATED_SERVER = "replicas.emulator.emulated_server:EmulatedServer"
 SECURITY = "security"  # next to llm_configs: it is the whole application's
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine", "failover")
-# The replica's two event loops become one: each token would be handed from one to the other.
+# One event loop per replica: with two, each token would be passed from one to the other.
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
 A_DAY_S = 86_400.0
 
@@ -54,7 +54,7 @@ REMOVED = {
 
 
 class ScalingConfig(Block):
-    """How many replicas traffic is worth; used where ``autoscaling_config`` is given."""
+    """How many replicas the traffic needs; used if ``autoscaling_config`` is given."""
 
     target_utilization: float = Field(
         1.0,
@@ -103,7 +103,7 @@ def ray_llm_config(
         security: the application's block; None: all defaults.
 
     Raises:
-        ConfigError: a block is wrong, or the entry sets what Brimful has to set.
+        ConfigError: a block is wrong, or the entry sets a key that Brimful sets.
     """
     rest = {key: value for key, value in entry.items() if key not in BLOCKS}
     batching = parse_batching(entry.get("batching"), f"{where}.batching")
@@ -122,7 +122,7 @@ def ray_llm_config(
         given_deployment = _mapping(rest, "deployment_config", where)
         if found := live_role_problems(entry, given_deployment, batching, router, where):
             raise ConfigError(found)
-        # KV that could not be loaded is computed here: no request fails for another engine's fault.
+        # If KV cannot be loaded, it is computed here: no request fails for another engine's fault.
         engine_kwargs[KV] = {"kv_load_failure_policy": "recompute", **engine_kwargs[KV]}
     _check_trust(rest, engine_kwargs, security, where)
     runtime_env = _mapping(rest, "runtime_env", where)
@@ -306,7 +306,7 @@ def _check_trust(
             f" you want that, name the model next to llm_configs: {SECURITY}:"
             f" {{trust_remote_code: [{model}]}}"
         )
-    if engine_kwargs.get("api_key") is not None:  # which is not repeated
+    if engine_kwargs.get("api_key") is not None:  # the message does not repeat the key
         found.append(
             f"{where}.engine_kwargs.api_key: is not allowed: Ray shows the configuration to"
             f" everyone who asks; use {SECURITY}.keys next to llm_configs"

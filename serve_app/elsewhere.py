@@ -1,16 +1,16 @@
-"""What Ray Serve LLM's own builders serve, and this project's does not."""
+"""What Ray Serve LLM's own builders serve and ours does not."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# What a model with a server class of its own (a reward model of Ray's examples) can do.
+# The way out for a model with its own server class (a reward model of Ray's examples).
 ELSEWHERE = (
     ", or serve this model by import_path: ray.serve.llm:build_openai_app, without our blocks"
 )
 
 
 def of_ranks(args: Mapping[str, Any], where: str) -> list[str]:
-    """What to say of the arguments of Ray's builder of data parallel ranks; empty for others."""
+    """Problems of arguments for Ray's builder of data parallel ranks; empty for others."""
     if "llm_config" not in args or "llm_configs" in args:
         return []
     return [

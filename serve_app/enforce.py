@@ -100,7 +100,7 @@ def _caller(handle: Any) -> Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a switch.
+    """The result of a switch.
 
     Args:
         replicas: by replica that it is for: "": it uses this switch or a newer one; else why not.
@@ -112,11 +112,11 @@ class Outcome:
 
     @property
     def confirmed(self) -> bool:
-        """Whether all replicas of all controllers go by it."""
+        """Whether all replicas of all controllers use it."""
         return not (self.unanswered or any(self.replicas.values()))
 
     def lines(self) -> Iterator[str]:
-        """How many of each group confirmed it, and who did not."""
+        """How many of each group confirmed it, and which did not."""
         if not self.replicas:
             yield "No replica is there now."
         count = Counter(group for group, _ in self.replicas)
@@ -179,7 +179,7 @@ def _made_known(
 ) -> dict[str, Any]:
     """The controller's state, in which the switch is known.
 
-    One that died before any replica had it does not know it any more; it is switched again.
+    A controller that died before any replica had the switch has lost it, and is switched again.
     """
     for _ in range(2):
         if version not in made:
@@ -194,7 +194,7 @@ def _made_known(
 
 
 def _replicas(known: dict[str, Any], made: Switch) -> dict[Key, str]:
-    """Those that the switch is for; "" or why it does not hold there."""
+    """The replicas that the switch is for: "", or why it does not hold there."""
     found: dict[Key, str] = {}
     for one in known["replicas"]:
         said = f"last report {one['age_s']:.1f} s ago"

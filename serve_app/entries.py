@@ -55,7 +55,7 @@ def llm_config(ours: dict[str, Any], where: str) -> LLMConfig:
 
 
 def _dropped(entry: Mapping[str, Any], where: str) -> list[str]:
-    """Keys over which Ray Serve and Ray Serve LLM would stumble without saying where they stand."""
+    """Keys that make Ray Serve and Ray Serve LLM fail without naming their place."""
     found = []
     for holder, allowed in (("engine_kwargs", ENGINE_KEYS), ("deployment_config", OPTIONS)):
         found += [
@@ -85,7 +85,7 @@ def _mapping(entry: Any, where: str) -> dict[str, Any]:
 
 
 def _given(model: BaseModel) -> dict[str, Any]:
-    """What was set in Ray's own object, also inside of a mapping that it began with.
+    """The values that were set in Ray's own object, also inside a default mapping.
 
     Such a change is not among the fields that pydantic counts as set.
     """

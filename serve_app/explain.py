@@ -1,4 +1,4 @@
-"""``brimful explain``: what holds each replica's batch back, and what would help, in sentences."""
+"""``brimful explain``: what limits each replica's batch, and what would help, in sentences."""
 
 import argparse
 import json
@@ -47,7 +47,7 @@ ROLE = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What there is to say of one replica: what is, and what would help."""
+    """The sentences on one replica: its state, and what would help."""
 
     group: str
     replica: str

@@ -1,4 +1,4 @@
-"""Which replicas share what they learn, and what the model of an entry is called."""
+"""Which replicas share their statistics, and the name of an entry's model."""
 
 import hashlib
 import json
@@ -28,9 +28,9 @@ def _with_text_keys(value: Any) -> Any:
 
 
 def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Executor) -> str:
-    """Replicas share what they learn where model, accelerator, engine and batching agree.
+    """Replicas share statistics if model, accelerator, engine and batching are equal.
 
-    The model's source counts, not its name alone: two versions may be served under one name.
+    The model's source counts too, because two versions may be served under one name.
     """
     same = (
         entry.get("model_loading_config") or {},

@@ -16,11 +16,11 @@ MESSAGE = "an API key is needed: Authorization: Bearer KEY"
 
 
 class KeyNeeded:
-    """ASGI middleware: a 401 for who shows no key.
+    """ASGI middleware: answers 401 to requests without a key.
 
     Args:
         to_browsers: a browser asks its user, and shows the key as the password (Basic).
-        open_paths: are answered without one.
+        open_paths: answered without a key.
     """
 
     def __init__(

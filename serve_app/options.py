@@ -1,4 +1,4 @@
-"""Options that several commands take, each defined once."""
+"""Options of several commands, each defined once."""
 
 import argparse
 from pathlib import Path
@@ -8,7 +8,7 @@ from serve_app.flag_number import ABOVE_0, number
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
-    """``--address``, which every command takes that looks at a running cluster."""
+    """``--address``, of every command that reads a running cluster."""
     parser.add_argument(
         "--address",
         default="auto",

@@ -69,7 +69,7 @@ def build_pd(args: PDServingArgs) -> Application:
     """Ray's ``build_pd_openai_app``, which names its server classes itself.
 
     Raises:
-        ValueError: Ray's own rules, as that direct streaming has no ingress to configure.
+        ValueError: Ray's own rules, such as no ingress to configure with direct streaming.
     """
     prefill = build_llm_deployment(args.prefill_config, name_prefix=NAME_PREFIX["prefill"])
     decode, bound = args.decode_config, {"prefill_server": prefill}

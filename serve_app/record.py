@@ -19,7 +19,7 @@ from serve_app.options import add_address, add_group, add_out, add_replica, requ
 from serve_app.snapshot import ANSWER_S, connect, engines_of, listed, read_snapshot
 
 PERIOD_S = 1.0
-MOST_S = 1000.0  # of steps of 1 ms, as many as a profile file may hold
+MOST_S = 1000.0  # seconds: with steps of 1 ms, as many as a profile file may hold
 BAR = "{n:.0f} of {total:.0f} s{postfix}"
 ABOUT = (
     "Record a running replica: what each step of its engine computed and how long it took, as a"
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 def choose(
     snapshot: dict[str, Any], replica_id: str | None, group: str | None
 ) -> tuple[str, EngineLimits, int]:
-    """The replica to record: its id, what its engine was started with, how many others match.
+    """The replica to record: its id, its engine's settings, how many others match.
 
     Raises:
         BrimfulError: no replica matches; names the present ones.
@@ -104,7 +104,7 @@ def caller(replica_id: str) -> Call:
     """A replica of the cluster that ``connect`` joined.
 
     Raises:
-        BrimfulError: Ray Serve has none of that id.
+        BrimfulError: Ray Serve has no replica with this id.
     """
     import ray
     from ray.exceptions import RayError
@@ -137,10 +137,10 @@ def record(
     """The steps of a replica in the next ``seconds``, by column.
 
     Args:
-        tell: is told the seconds that passed and the number of steps, again and again.
+        tell: called repeatedly with the seconds that passed and the number of steps.
 
     Raises:
-        BrimfulError: it does not answer, is recorded by another already, or took too few steps.
+        BrimfulError: it does not answer, is already being recorded, or ran too few steps.
     """
     owner = uuid4().hex
     steps: Steps | None = call("steps", owner, True)

@@ -1,10 +1,10 @@
-"""Keys that Ray Serve or vLLM have dropped: what took their place."""
+"""Keys that Ray Serve or vLLM have dropped, and their replacements."""
 
 from collections.abc import Iterable
 
 from controller.validation import shown, unknown_key
 
-# By a key that is allowed next to them: the dropped key, and what to write (None: nothing).
+# By an allowed key next to it: the dropped key, and its replacement (None: none).
 ENGINE, DEPLOYMENT, SCALING, ENTRY = (
     "max_num_seqs",
     "max_ongoing_requests",
@@ -53,7 +53,7 @@ REPLACED: dict[str, dict[str, str | None]] = {
 
 
 def unknown_line(place: str, key: str, allowed: Iterable[str]) -> str:
-    """The line for an unknown key; for a dropped one, what took its place."""
+    """The line for an unknown key; for a dropped one, with its replacement."""
     names = tuple(allowed)
     for marker, dropped in REPLACED.items():
         if marker in names and key in dropped:

@@ -1,4 +1,4 @@
-"""Variables of runtime environments: what Ray would refuse once it is too late."""
+"""Variables of runtime environments that Ray would refuse only when it is too late."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ from controller.validation import shown
 
 
 def variable_problems(entry: dict[str, Any], where: str) -> list[str]:
-    """Variables in an entry of ``llm_configs`` that are no text.
+    """Variables in an entry of ``llm_configs`` that are not text.
 
-    Ray looks at them only when it has reserved a replica's place, and does not free that again.
+    Ray looks at them only after it has reserved a replica's place, which it then never frees.
     """
     own = f"{where}.deployment_config.ray_actor_options"
     deployment = entry.get("deployment_config")
@@ -22,7 +22,7 @@ def variable_problems(entry: dict[str, Any], where: str) -> list[str]:
 
 
 def text_problems(variables: Any, where: str) -> list[str]:
-    """Values of ``env_vars`` that are no text."""
+    """Values of ``env_vars`` that are not text."""
     if variables is not None and not isinstance(variables, dict):
         return [f"{where}: {shown(variables)} is not allowed: it must be a mapping"]
     return [

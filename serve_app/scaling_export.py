@@ -1,7 +1,7 @@
-"""What autoscaling decided, for others: Ray's metrics, and a line for ``status`` and ``explain``.
+"""Publishes autoscaling's decisions: Ray's metrics, and a line for ``status`` and ``explain``.
 
-The policy lives in Serve's controller, which nothing here may block. Metrics are kept by Ray in the
-process; the line goes to the cluster's own store, from a thread of its own.
+The policy runs in Serve's controller, which nothing here may block. Ray keeps metrics in the
+process; a thread writes the line to the cluster's store.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from ray.util.metrics import Gauge
 from serve_app.scaling.reasons import REASONS, Decision
 
 NAMESPACE, PREFIX = "brimful", "scaling:"
-EVERY_S = 5.0  # the line is written so often at most
-FRESH_S = 60.0  # a line that is older was left by a deployment that is gone
+EVERY_S = 5.0  # shortest time between two writes of the line
+FRESH_S = 60.0  # an older line was left by a removed deployment
 TAGS = ("application", "deployment")
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # it goes with the policy
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # it ends with the policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Told:
         running, target: replicas that run, and that Ray Serve is to have.
         desired: replicas that the policy wants, before Ray Serve's delays and factors.
         capacity_per_s: requests/s of a replica inside the SLA; None: unknown.
-        start_s: what a replica's start is taken to last.
+        start_s: expected duration of a replica's start.
         unix_s: when that was decided.
     """
 
@@ -101,7 +101,7 @@ class ScalingExport:
             "brimful_replica_start_seconds": told.start_s,
         }
         for name, value in values.items():
-            # A gauge keeps what it was set to, and what is not known any more must not look known.
+            # A gauge keeps its last value, but an unknown value must not look known.
             self._gauge(name, TAGS).set(0.0 if value is None else value, tags)
         for reason in REASONS:
             gauge = self._gauge("brimful_scaling_reason", (*TAGS, "reason"))
@@ -122,7 +122,7 @@ class ScalingExport:
 
 
 def _write(lines: "queue.SimpleQueue[Told | None]") -> None:
-    """Write what comes until None does; a store that is away loses a line, and no more."""
+    """Write lines until None comes; if the store does not answer, a line is lost."""
     while (told := lines.get()) is not None:
         key = f"{PREFIX}{told.application}:{told.deployment}"
         with contextlib.suppress(Exception):
@@ -130,7 +130,7 @@ def _write(lines: "queue.SimpleQueue[Told | None]") -> None:
 
 
 def read_told(now_unix_s: float | None = None) -> list[Told]:
-    """The last decision of every deployment that scales, in the cluster that was connected to."""
+    """The last decision of every deployment that scales, in the connected cluster."""
     now_unix_s = time.time() if now_unix_s is None else now_unix_s
     found = []
     for key in sorted(internal_kv._internal_kv_list(PREFIX, namespace=NAMESPACE)):

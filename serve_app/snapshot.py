@@ -1,4 +1,4 @@
-"""What the batch controller of a running cluster knows, read for ``status`` and ``explain``."""
+"""The state of a running cluster's batch controller, for ``status`` and ``explain``."""
 
 import os
 import socket
@@ -24,7 +24,7 @@ ShownRole = Literal["mixed", "prefill", "to prefill", "leaving"]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """One replica in the numbers that people look at.
+    """One replica's figures for people.
 
     Args:
         reported_s_ago: since its last report arrived.
@@ -34,9 +34,9 @@ class ReplicaStatus:
             any token.
         stalls: gaps above 20 times the SLA since the engine started; None without an SLA.
         preempted, overruled, finished: counts since the engine started.
-        capacity_per_s: requests/s it carries inside the SLA; None where unknown.
+        capacity_per_s: requests/s it carries inside the SLA; None: unknown.
         busy_frac: the share of the last 10 s in which a step ran.
-        config_refused: why its last ``user_config`` is not what holds; None: it is.
+        config_refused: why its last ``user_config`` is not in force; None: it is.
         role: ``to prefill`` while ``controller.roles.keeps_itl``; ``leaving``: it is being
             removed; None: roles are not configured.
         for_others: prompts that it got from other replicas, since its engine started.
@@ -141,13 +141,13 @@ def _outcomes(counts: dict[str, int]) -> str:
 
 
 def stalls_of(report: ReplicaReport, batching: BatchingConfig) -> int | None:
-    """Gaps that are stalls by the SLA that holds now; None without ``itl_ms``."""
+    """Gaps that are stalls by the present SLA; None without ``itl_ms``."""
     stall_s = batching.sla.stall_s
     return None if stall_s is None else report.itl.above(stall_s)
 
 
 def stalled(stalls: int, longest_s: float) -> str:
-    """A sentence on so many stalls, of which the longest took so long."""
+    """A sentence on the number of stalls and the longest one."""
     tokens = "1 token" if stalls == 1 else f"{stalls:,} tokens"
     return (
         f"Since its engine started, {tokens} came more than {STALL_ITLS} times the SLA after the"
@@ -156,7 +156,7 @@ def stalled(stalls: int, longest_s: float) -> str:
 
 
 def control_of(report: ReplicaReport, limits: BatchLimits) -> Control:
-    """Who decides for the replica, and whether that is applied."""
+    """Which loop decides for the replica, and whether its limits are applied."""
     if not report.enforced:
         return "off" if limits.enforce else "advice"
     return "fallback" if report.mode == "fallback" else "on"
@@ -212,7 +212,7 @@ def _percentile_ms(histogram: LogHistogram, percent: float) -> float | None:
 
 
 def engines_of(snapshot: dict[str, Any], group: str | None) -> dict[str, EngineLimits]:
-    """What the engines of a group, or of all, were started with, by replica.
+    """Settings of the engines of a group, or of all, by replica.
 
     Raises:
         BrimfulError: there is no such group; names the present ones.
@@ -229,7 +229,7 @@ def engines_of(snapshot: dict[str, Any], group: str | None) -> dict[str, EngineL
 
 
 def listed(what: str, names: Iterable[str]) -> str:
-    """The names that there are, in a clause."""
+    """The existing names, in a clause."""
     told = ", ".join(sorted(names))
     return f"the {what} are: {told}" if told else f"there are no {what}"
 
@@ -286,7 +286,7 @@ def read_snapshot() -> dict[str, Any]:
 
 
 def unanswered(error: Exception) -> BrimfulError:
-    """What there is to say of a controller that was asked, and that this came of."""
+    """The message for an error of the controller."""
     if isinstance(error, TimeoutError):
         return BrimfulError(
             "the batch controller did not answer in time: it is busy or starting; replicas go on by"

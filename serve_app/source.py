@@ -1,4 +1,4 @@
-"""Read YAML strictly: what is wrong with a text itself is named with its line.
+"""Read YAML strictly: errors in the text are named with their line.
 
 Syntax errors, keys written twice, keys that are dates, characters that no file can hold, and
 numbers too long to be printed.
@@ -49,7 +49,7 @@ def parse_documents(text: str) -> list[Any]:
     try:
         trees = [tree for tree in yaml.compose_all(text, Loader) if tree is not None]
         wrong = [line for tree in trees for line in _loops(tree)]
-        # Not of a tree with a loop: there is no end to it.
+        # Not in a tree with a loop, which has no end.
         wrong = wrong or [line for tree in trees for line in _faults(tree, "", set())]
         if wrong:
             raise ConfigError(wrong)
@@ -97,7 +97,7 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 def _faults(node: yaml.Node, place: str, seen_nodes: set[int]) -> Iterator[str]:
-    """Keys that are written twice or are dates, and values that nothing could print."""
+    """Keys that are written twice or are dates, and values that cannot be printed."""
     if id(node) in seen_nodes:  # an alias
         return
     seen_nodes.add(id(node))
@@ -133,7 +133,7 @@ def _unprintable(node: yaml.ScalarNode, place: str) -> Iterator[str]:
     elif "\0" in text:
         yield f"line {line}: {place}: {text[:40]!a} is not allowed: no text holds a NUL"
     elif node.tag == INT and len(text) > MOST_DIGITS and not _is_decimal(text):
-        # Of a decimal one the loader says so itself.
+        # The loader itself reports a decimal one.
         yield f"line {line}: {place}: a number of more than {MOST_DIGITS:,} digits"
 
 

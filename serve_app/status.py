@@ -1,4 +1,4 @@
-"""``brimful status``: how full each replica of a running cluster is, and its limits."""
+"""``brimful status``: limits and load of each replica of a running cluster."""
 
 import argparse
 import json
@@ -88,11 +88,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read() -> dict[str, Any]:
-    """``read_snapshot``, with ``unready``: what each deployment that is not up waits for.
+    """``read_snapshot``, with ``unready``: what pending deployments wait for.
 
     Raises:
-        BrimfulError: see ``read_snapshot``; with what is not up, as the first replica starts the
-            controller.
+        BrimfulError: see ``read_snapshot``; names pending deployments, since the first replica
+            starts the controller.
     """
     unready = read_unready()
     try:
@@ -107,7 +107,7 @@ def watch(
     period_s: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show what is read, over and over until Ctrl-C; a controller that is away is waited for."""
+    """Show the state repeatedly until Ctrl-C; waits while the controller does not answer."""
     screen = Console()
     try:
         while True:

@@ -1,6 +1,6 @@
-"""Whether what an entry says of tracing can work: a wrong word stops an engine, or has no effect.
+"""Checks an entry's tracing options: a wrong word stops an engine, or has no effect.
 
-Where spans go is vLLM's own ``engine_kwargs.otlp_traces_endpoint``; ours go there too.
+Spans go to vLLM's ``engine_kwargs.otlp_traces_endpoint``; ours go there too.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ GRPC, HTTP = "grpc", "http/protobuf"
 def tracing_problems(
     engine_kwargs: Mapping[str, Any], env_vars: Mapping[str, Any], where: str
 ) -> list[str]:
-    """What cannot work, one line each; nothing if nothing is traced.
+    """Problems, one line each; empty if nothing is traced.
 
     Args:
         env_vars: of the replica's ``runtime_env``.

@@ -1,10 +1,10 @@
-"""Deployments that Ray Serve has not brought up, and what it says they wait for."""
+"""Deployments that Ray Serve has not started, and its message on what they wait for."""
 
 from typing import Any
 
-# Of Serve's own names: nothing is waited for.
+# Serve's own states in which nothing is pending.
 SOUND = ("HEALTHY", "RUNNING")
-LONGEST = 600  # characters of what Serve says
+LONGEST = 600  # characters of Serve's message
 
 
 def unready_lines(applications: dict[str, Any]) -> list[str]:
@@ -42,7 +42,7 @@ def _said(message: str) -> str:
 
 
 def read_unready() -> list[str]:
-    """``unready_lines`` of the cluster that was connected to; nothing where Serve does not run."""
+    """``unready_lines`` of the connected cluster; empty if Serve does not run."""
     from ray import serve
     from ray.exceptions import RayError
 

@@ -1,7 +1,7 @@
-"""What of a changed Serve configuration reaches running replicas, and what starts new ones.
+"""Which changes of a Serve configuration reach running replicas, and which start new ones.
 
-Ray Serve starts every replica of an application anew when ``args`` change by a letter. So what can
-change live is sent as ``deployments`` next to the ``args`` that run. Pure.
+Ray Serve restarts every replica of an application when ``args`` change by a letter. So what can
+change live is sent as ``deployments`` next to the running ``args``. Pure.
 """
 
 import copy
@@ -34,14 +34,14 @@ LIVE_IN_OVERRIDE = (*OPTIONS, "name", "user_config", "max_queued_requests")
 
 @dataclass
 class Changes:
-    """How one application gets from what runs to what a file says.
+    """What changes an application from its running configuration to a file's.
 
     Args:
-        application: what to send so that no replica starts anew; as far as that goes.
+        application: what to send so that no replica restarts, as far as possible.
         overrides: deployment, its running entry, and the override that is sent for it.
         live: what changes while replicas run, a line each.
         restarts: what would start every replica anew, a line each.
-        gone: models' deployments that run, and have no place in the file.
+        gone: models' running deployments that the file does not have.
     """
 
     application: Data
@@ -52,7 +52,7 @@ class Changes:
 
 
 def changes(running: Data, wanted: Data, deployments: Iterable[str] = ()) -> Changes:
-    """From the application that runs to the one of a file.
+    """The changes from a running application to a file's.
 
     Args:
         deployments: names of the running deployments.
@@ -74,7 +74,7 @@ def changes(running: Data, wanted: Data, deployments: Iterable[str] = ()) -> Cha
         place = f"import_path: {running.get('import_path')} -> {wanted.get('import_path')}"
         found.restarts.append(place)
     apart = any(is_pd(one.get("args") or {}) for one in (running, wanted))
-    # Of prefill and decode apart, too, nothing that is compared here reaches running replicas.
+    # With prefill and decode apart, nothing compared here reaches running replicas either.
     if apart or {builder_of(running), builder_of(wanted)} != {BUILDER}:
         found.restarts += _different(running.get("args"), wanted.get("args"), "args")
         found.restarts += _different(
@@ -105,7 +105,7 @@ def _ours(running: Data, wanted: Data, behind_ingress: bool, found: Changes) -> 
         override = _live_override(before, after, (old, new), mine)
         built = built_options(before, parse_security(old.get(SECURITY)), place)
         theirs = built_options(after, parse_security(new.get(SECURITY)), place)
-        # A number is meant: with scaling, Ray Serve would take it and scale on.
+        # A fixed number is wanted: with scaling, Ray Serve would start there and go on scaling.
         fixed = {SCALING: None} if isinstance(mine.get(COUNT), int) else {}
         options = laid_over(theirs, {**mine, **fixed}, f"deployments {deployment}")
         holds = laid_over(built, runs, f"deployments {deployment}")
@@ -133,7 +133,7 @@ def _entries(args: Data) -> dict[str, tuple[int, Data]]:
     """Entries by their models' names.
 
     Raises:
-        ConfigError: one stands in a file of its own, which Serve does not know the contents of.
+        ConfigError: an entry is in a file of its own, whose contents Serve does not know.
     """
     found: dict[str, tuple[int, Data]] = {}
     for index, entry in enumerate(args.get("llm_configs") or []):
@@ -148,7 +148,7 @@ def _entries(args: Data) -> dict[str, tuple[int, Data]]:
 
 
 def _entry(before: Data, after: Data, place: str, found: Changes) -> None:
-    """What of an entry takes new replicas."""
+    """Collect the changes of an entry that need new replicas."""
     live = {*BLOCKS, "scaling", "deployment_config"}
     found.restarts += _different(_less(before, live), _less(after, live), place)
     options = {*OPTIONS, "user_config"}
@@ -164,7 +164,7 @@ def _entry(before: Data, after: Data, place: str, found: Changes) -> None:
         )
     keys = ["classes", "admission"]
     if before.get("admission") is None and _under_sla(before):
-        keys.remove("admission")  # its requests are let in or refused anyway: it goes by the block
+        keys.remove("admission")  # an SLA alone turns admission on, so the block may come and go
     for key in keys:
         if (before.get(key) is None) != (after.get(key) is None):
             there = "is removed" if after.get(key) is None else "is new"
@@ -183,7 +183,7 @@ def _whole(security: Data | None) -> Data:
 
 
 def _live_override(before: Data, after: Data, args: tuple[Data, Data], asked: Data) -> Data:
-    """The override by which replicas that started with ``before`` go by ``after``.
+    """The override by which replicas that started with ``before`` use ``after``.
 
     Args:
         args: the application's, as they run and as they are wanted.
@@ -228,9 +228,9 @@ def _scaling_kept(runs: Data, holds: Data, wanted: Data) -> Data:
 
 
 def _taken_as_code(runs: Data, sent: Data) -> bool:
-    """Whether Ray Serve would start every replica anew over the scaling of an override.
+    """Whether the scaling of an override would make Ray Serve restart every replica.
 
-    Its version of an application's code holds the policies that stand in ``deployments``.
+    Ray Serve's version of an application's code includes the policies in ``deployments``.
     """
     before, after = (one.get(SCALING) for one in (runs, sent))
     if isinstance(before, dict) and isinstance(after, dict):

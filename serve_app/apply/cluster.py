@@ -10,7 +10,7 @@ from controller.errors import BrimfulError
 from replicas.server.proxies import go_past
 
 Data = dict[str, Any]
-SETTLED, POLL_S = 2, 1.0  # reads in a row, as a change shows a moment after it was sent
+SETTLED, POLL_S = 2, 1.0  # reads in a row: a change shows a moment after it was sent
 # KubeRay's name for the group of the head, which Ray keeps as a label of the node.
 GROUP, OPERATORS = "ray.io/node-group", "headgroup"
 
@@ -49,12 +49,12 @@ class Cluster:
         return str(options["host"]), int(options["port"])
 
     def by_kuberay(self) -> bool:
-        """Whether KubeRay's operator started it, which would write its own configuration again."""
+        """Whether KubeRay's operator owns the cluster; it would undo a change from here."""
         try:
             answer = self._client._do_request("GET", "/api/v0/nodes?detail=1")
             nodes = answer.json()["data"]["result"]["result"]
         except (RuntimeError, ValueError, KeyError, TypeError, requests.RequestException):
-            return False  # another version of the state interface
+            return False  # Ray has another version of the state interface
         return any((node.get("labels") or {}).get(GROUP) == OPERATORS for node in nodes)
 
     def put(self, config: Data) -> None:
@@ -78,7 +78,7 @@ class Cluster:
         """Wait until these applications run as they were sent.
 
         Raises:
-            BrimfulError: one failed, or does not run after so long.
+            BrimfulError: one failed, or does not run after this time.
         """
         until_s, settled, waits = time.monotonic() + timeout_s, 0, ""
         while settled < SETTLED:

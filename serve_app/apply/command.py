@@ -20,7 +20,7 @@ from serve_app.config import DRAIN_TIMEOUT_S, SECURITY
 from serve_app.source import parse_documents, read_documents
 
 Data = dict[str, Any]
-START_S = 600.0  # of a replica, at most; it starts when the one before has ended its streams
+START_S = 600.0  # longest start of a replica; it begins when the old replica has ended its streams
 DASHBOARD = "http://127.0.0.1:8265"
 ABOUT = (
     "Change running applications as a Serve configuration says. `serve deploy` restarts every"
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """Say what changes, send it, and wait until it runs.
 
     Raises:
-        BrimfulError: there is no cluster, it takes new replicas and that was not asked for, or
+        BrimfulError: there is no cluster, new replicas are needed without ``--restart``, or
             Serve refuses it.
     """
     config, operators = read_config(args.file)
@@ -144,7 +144,7 @@ def target(config: Data, one: Changes, name: str) -> Data:
 
 
 def offers(restarts: list[str], found: dict[str, Changes], running: dict[str, Data]) -> list[str]:
-    """Why nothing was sent, and what there is to do."""
+    """Why nothing was sent, and what to do."""
     lines = [
         f"nothing was sent: {', '.join(restarts)} would restart every replica, one after"
         " another; the line `Replica started in` of a replica's log says how long a start takes"

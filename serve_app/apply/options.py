@@ -67,7 +67,7 @@ def of_deployment(config: Any) -> Data:
 
 
 def _without_policy(scaling: Any) -> tuple[Any, Data]:
-    """A block and, apart, its policy: Ray would import that, which may be the cluster's alone."""
+    """A block, and its policy apart: Ray would import it, and only the cluster may have it."""
     if not isinstance(scaling, dict):
         return scaling, {}
     return (
@@ -89,7 +89,7 @@ def laid_over(built: Data, override: Data, where: str) -> Data:
     """
     from ray.serve.config import AutoscalingConfig
 
-    # Serve takes null for no scaling alone.
+    # Serve takes null only for no scaling.
     given = {k: override[k] for k in OPTIONS if override.get(k) is not None}
     if SCALING in override:
         given[SCALING] = override[SCALING]
@@ -105,7 +105,7 @@ def laid_over(built: Data, override: Data, where: str) -> Data:
 
 
 def to_send(built: Data, wanted: Data) -> Data:
-    """The override by which a deployment that was built with ``built`` goes by ``wanted``."""
+    """The override by which a deployment that was built with ``built`` uses ``wanted``."""
     sent = {key: wanted[key] for key in OPTIONS if wanted[key] != built[key]}
     if wanted[SCALING] is not None:  # with it Serve takes no number; without it, it needs one
         sent.pop(COUNT, None)

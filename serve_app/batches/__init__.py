@@ -9,7 +9,7 @@ __all__ = ["build"]
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: what a file holds is checked without Ray Serve.
+    # Lazily: files are checked without Ray Serve.
     if name == "build":
         from serve_app.batches.deployment import build
 

@@ -49,8 +49,8 @@ def batch_app(
     """The application.
 
     Args:
-        work: carries batches out until it is cancelled.
-        keys: of which one has to be shown; None: it asks for none.
+        work: processes batches until it is cancelled.
+        keys: one of these is needed; None: no key is needed.
     """
     api = _Api(store, most_file_bytes)
 
@@ -91,7 +91,7 @@ def batch_app(
 
 
 class Told(JSONResponse):
-    """JSON in ASCII: text of clients may be what UTF-8 has no bytes for."""
+    """JSON in ASCII: text of clients may have characters that UTF-8 cannot encode."""
 
     def render(self, content: Any) -> bytes:
         """As bytes."""
@@ -185,7 +185,9 @@ class _Api:
         if not LIMIT.fullmatch(text) or not 1 <= int(text) <= MOST_LISTED:
             raise _wrong("limit", f"{shown(text)} is not allowed: 1 to {MOST_LISTED}")
         after = request.query_params.get("after")
-        if after is not None and find(after) is None:  # else the rest would be lost in silence
+        if (
+            after is not None and find(after) is None
+        ):  # else the rest of the list would be lost silently
             raise _wrong("after", f"{shown(after)}: does not exist", 404)
         return after, int(text)
 
@@ -206,7 +208,7 @@ async def _healthy(request: Request) -> Response:
 
 
 def _bounded(request: Request, param: str, most_bytes: int) -> Request:
-    """The request, which fails where more comes than so much, and a form's lines, may have."""
+    """The request; it fails if more arrives than this size plus the lines of a form."""
     left = most_bytes + CHUNK
 
     async def receive() -> Message:

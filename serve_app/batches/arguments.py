@@ -87,5 +87,5 @@ def settings_of(args: Any, where: str = "args") -> BatchSettings:
     """
     refuse_removed(args, REMOVED, where)
     if isinstance(args, Mapping):
-        keys_of({SECURITY: args.get(SECURITY)}, where)  # it repeats no key that stands there
+        keys_of({SECURITY: args.get(SECURITY)}, where)  # the message repeats no key
     return parse(BatchSettings, args, where)

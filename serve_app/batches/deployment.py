@@ -64,9 +64,9 @@ def build(args: Mapping[str, Any]) -> serve.Application:
     deployment = serve.deployment(
         serve.ingress(app)(),
         name="Batches",
-        num_replicas=1,  # of which one alone would carry batches out
+        num_replicas=1,  # only one of several would process batches
         max_ongoing_requests=256,
-        # On the head node, as its folder is of one node; a proxy is there in any case.
+        # On the head node: the folder is on one node, and the head always has a proxy.
         ray_actor_options={"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}},
     )
     return deployment.bind()

@@ -1,4 +1,4 @@
-"""How batches fare, in Ray's Prometheus export; Ray Serve adds application and replica tags."""
+"""State of batches, in Ray's Prometheus export; Ray Serve adds application and replica tags."""
 
 from controller.metrics import METRICS
 from replicas.server.metrics import Exported
@@ -6,7 +6,7 @@ from serve_app.batches.runner import Figures
 
 
 class BatchMetrics:
-    """Exports what the runner says, some times a second."""
+    """Exports the runner's figures, a few times a second."""
 
     def __init__(self) -> None:
         self._exported = Exported(one for one in METRICS if one.by == "batches")

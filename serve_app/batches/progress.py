@@ -1,17 +1,17 @@
-"""How far a batch is, and whether its window ends before it does at the present rate. Pure."""
+"""Progress of a batch, and whether it will miss its window at the present rate. Pure."""
 
 from collections import deque
 from collections.abc import Iterable
 
-LOOK_FRAC = 1 / 24  # of the window, over which the rate is measured: an hour of a day
+LOOK_FRAC = 1 / 24  # share of the window over which the rate is measured: an hour of a day
 LEAST_LOOK_S = 1.0
-MARKS = 60  # of the count in that time
-RELAXED = 0.8  # a batch that was late is not once it takes this share of what is left
-LONGEST_S = 365 * 86400.0  # of a forecast; a batch that stands still has no end
+MARKS = 60  # of the answers in that time
+RELAXED = 0.8  # a late batch counts as in time again once it needs this share of the time left
+LONGEST_S = 365 * 86400.0  # longest forecast; a batch without progress has no end
 
 
 class Progress:
-    """One batch that is being carried out.
+    """One batch in progress.
 
     Args:
         left: its lines without an answer.
@@ -30,7 +30,7 @@ class Progress:
     ) -> None:
         self.left, self.due_s, self.created_s = left, due_s, due_s - window_s
         self.under_way = 0
-        # After a restart no more than the same share of what is left of the window.
+        # After a restart, at most the same share of the rest of the window.
         self._look_s = max(min(window_s, due_s - now_s) * LOOK_FRAC, LEAST_LOOK_S)
         self._marks = deque([(now_s, answers)])
         self._late = False
@@ -40,10 +40,10 @@ class Progress:
         self.left -= 1
 
     def end_s(self, now_s: float, answers: int, others: Iterable[int] = ()) -> float | None:
-        """Seconds until all have one, at the present rate; None: too little is known of that.
+        """Seconds until all lines have an answer, at the present rate; None: unknown.
 
         The rate is that of all batches. Slots are given in turns, so before this batch ends each
-        other one gets as many answers as it does, or all of its own.
+        other batch gets as many answers as this one, or all that it needs.
 
         Args:
             answers: of all batches until now.

@@ -1,4 +1,4 @@
-"""Build a model's deployment without a cluster, and check what is laid over it."""
+"""Build a model's deployment without a cluster, and check its overrides."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,19 +21,19 @@ from serve_app.checks.live import live_problems
 from serve_app.checks.values import REPLICA, replica_problems
 from serve_app.checks.vllm_config import silent
 
-MOST_DEVICES = 4096  # of an engine: Ray makes a bundle for each, and a slip of the keyboard is many
+MOST_DEVICES = 4096  # devices of an engine: Ray makes a bundle for each, and a typo can be huge
 
 
 @dataclass(frozen=True)
 class Model:
-    """An entry of ``llm_configs`` as it was written, and what it comes to."""
+    """An entry of ``llm_configs`` as it was written, and the deployment it becomes."""
 
     entry: dict[str, Any]
     deployment: Deployment
 
     @property
     def drain_s(self) -> float:
-        """How long a replica that is to end lets its streams go on."""
+        """How long a replica that ends lets its streams go on, seconds."""
         return float(self.deployment._deployment_config.graceful_shutdown_timeout_s)
 
 
@@ -56,7 +56,7 @@ Placed = tuple[str, Built]  # with the application's place
 
 @contextmanager
 def no_cluster() -> Iterator[None]:
-    """Ray Serve LLM asks for the driver's runtime environment, by which Ray would start."""
+    """Ray Serve LLM asks for the driver's runtime environment, which would start Ray."""
     here = SimpleNamespace(runtime_env={})
     # Ray writes down all options.
     with patch.object(ray, "get_runtime_context", lambda: here), silent(logging.INFO):
@@ -73,7 +73,7 @@ def build_model(
         name_prefix: of its deployment; None: its server class.
 
     Raises:
-        Exception: whatever Ray Serve LLM and Ray Serve have against it.
+        Exception: any error of Ray Serve LLM or Ray Serve.
     """
     config = LLMConfig.model_validate(ours)
     engine = config.get_engine_config()
@@ -94,7 +94,7 @@ def build_model(
 def override_problems(
     overrides: Iterable[tuple[int, Mapping[str, Any]]], built: Built, where: str
 ) -> list[str]:
-    """What the replicas would refuse of an application's ``deployments``, and an override by which
+    """Problems of an application's ``deployments``: what replicas would refuse, and an override by which
     a model would scale without a policy that the config names.
 
     Args:

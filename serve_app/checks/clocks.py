@@ -13,9 +13,9 @@ from serve_app.checks.services import backends, serve_services
 from serve_app.config import classes_of
 
 # Without max_model_len, and without an ITL target: what many models have, and
-# the pace of a fast card, so that what is said to be cut is.
+# the pace of a fast card, so that an answer said to be cut really is.
 TOKENS, ITL_MS = 8192, 20.0
-# Of HAProxy: what a clock is if none is given (None: none), and what it cuts.
+# HAProxy's clocks: the default (None: none), and what each cuts.
 HAPROXY = {
     "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": ("120", " whenever a replica comes or goes"),
     "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": (None, " unless they are streamed"),
@@ -89,7 +89,7 @@ def route_clocks(
 
 
 def seconds(given: Any) -> float:
-    """A duration as Serve or Gateway API write it, s; 0: it is none."""
+    """A duration as Serve or Gateway API write it, seconds; 0: not a duration."""
     found = DURATION.fullmatch(str(given))
     hours, minutes, rest = (float(n or 0) for n in found.groups()) if found else (0, 0, 0)
     return hours * 3600 + minutes * 60 + rest

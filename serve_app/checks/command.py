@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print one summary line per application and ``ok``.
 
-    What needs neither Ray nor vLLM is said first, before they are imported.
+    Findings that need neither Ray nor vLLM are printed first, before these are imported.
 
     Raises:
         ConfigError: with every problem of every file.
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def sound(
     files: Sequence[Path], target: Target, early: Mapping[Path, Findings], *, named: bool = True
 ) -> bool:
-    """Print what there is to say about these files; whether nothing is wrong.
+    """Print the findings on these files; returns whether nothing is wrong.
 
     Args:
         early: what ``quick_file`` found in each.
@@ -115,7 +115,7 @@ def _checked(files: Sequence[Path], target: Target) -> list[tuple[Path, Findings
 
 
 def quick_file(path: Path) -> Findings:
-    """What there is to say about one file without Ray and vLLM; never raises for what is in it."""
+    """Findings on one file without Ray and vLLM; never raises for its contents."""
     findings = Findings()
     with findings.collecting():
         quick_check(read_documents(path), findings)
@@ -123,7 +123,7 @@ def quick_file(path: Path) -> Findings:
 
 
 def check_file(path: Path, target: Target) -> Findings:
-    """Everything there is to say about one file; never raises for what is in it."""
+    """All findings on one file; never raises for its contents."""
     findings = Findings()
     with findings.collecting():
         documents = read_documents(path)
@@ -141,7 +141,7 @@ def check_file(path: Path, target: Target) -> Findings:
 
 
 def import_models() -> None:
-    """Ray Serve LLM and vLLM describe what they take; without them nothing can be checked."""
+    """Raise an error if Ray Serve LLM or vLLM, which describe the keys, are not installed."""
     if "serve_app.checks.shapes" in sys.modules:
         return
     quiet = LOGGING not in os.environ
@@ -155,5 +155,5 @@ def import_models() -> None:
             [f"cannot check it: {error}; install Brimful with its `gpu` or `cpu` extra"]
         ) from None
     finally:
-        if quiet:  # what is started from here on says what it does
+        if quiet:  # anything started from here on logs what it does
             del os.environ[LOGGING]

@@ -53,7 +53,7 @@ def _closed(part: Schema) -> Schema:
         kept["properties"] = {key: _closed(value) for key, value in inner.items()}
         if not part.get(PRESERVE):
             kept.setdefault("additionalProperties", False)
-    # What has a default may be left out: the API server puts it in first.
+    # A key with a default may be left out: the API server fills it in first.
     kept["required"] = [n for n in part.get("required", ()) if "default" not in inner.get(n, {})]
     for name in ("items", "additionalProperties"):
         if isinstance(part.get(name), dict):

@@ -45,7 +45,7 @@ Entries = dict[str, tuple[str, dict[str, Any]]]  # place and entry, by the key i
 
 
 def check_args(args: Any, where: str, target: Target, findings: Findings) -> Built:
-    """What ``args`` come to, once everything in them is checked."""
+    """The result of ``args``, once everything in them is checked."""
     if not isinstance(args, dict):
         findings.add([f"{where}.{MODELS}: required key is missing"])
         return Built()
@@ -85,7 +85,7 @@ def check_args(args: Any, where: str, target: Target, findings: Findings) -> Bui
 
 
 def _given(args: dict[str, Any], where: str, target: Target, findings: Findings) -> Entries:
-    """The entries that are mappings, or files with one; a pair with what follows for each half."""
+    """The entries that are mappings, or files with one; of a pair, both halves."""
     found: Entries = {}
     for key, entry in entries_of(args):
         place = f"{where}.{key}"
@@ -139,7 +139,7 @@ def _check_entry(
 
 
 def _value_problems(entry: dict[str, Any], where: str, *, local_paths: bool) -> list[str]:
-    """What Ray's and vLLM's classes have against values."""
+    """What Ray's and vLLM's classes refuse in the values."""
     deployment = {"name": "m", **entry.get("deployment_config", {})}
     found = deployment_problems(deployment, f"{where}.deployment_config", local_paths=local_paths)
     found += env_problems(entry, where, local_paths=local_paths)
@@ -151,7 +151,7 @@ def _value_problems(entry: dict[str, Any], where: str, *, local_paths: bool) -> 
     if dig(engine, "additional_config", "brimful") is not None:
         place = f"{where}.engine_kwargs.additional_config.brimful"
         found.append(f"{place}: is made from the batching block; leave it out")
-    # Ray's class for the whole says less exactly what was said of a block already.
+    # Ray's class for the whole repeats, less exactly, what was reported of a block.
     places = [join(where, [key]) for key in entry]
     reported = tuple(place for place in places if any(line.startswith(place) for line in found))
     whole = value_problems(LLMConfig, {**entry, "server_cls": None}, where)  # ours
@@ -159,7 +159,7 @@ def _value_problems(entry: dict[str, Any], where: str, *, local_paths: bool) -> 
 
 
 def _notes(entry: dict[str, Any], where: str, target: Target) -> list[str]:
-    """What is accepted and does less, or more, than it seems."""
+    """Accepted keys that do less, or more, than they seem to."""
     router = parse_router(entry.get("router"))
     hidden = {
         "router.prefix_affinity": router.prefix_affinity,

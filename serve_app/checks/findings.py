@@ -1,4 +1,4 @@
-"""What a check hands back, and what it has to know about the place the file is meant for."""
+"""What a check returns, and what it has to know about the cluster the file is meant for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from serve_app.environment import DIRECT_STREAMING
 BUILDER = "serve_app:build_app"
 CONSOLE = "serve_app.console:build"
 BATCHES = "serve_app.batches:build"
-# It stands under two names, and Ray takes a dot for the colon.
+# There are two names, and Ray accepts a dot for the colon.
 OURS = (BUILDER, "serve_app.build:build_app")
 
 
@@ -56,7 +56,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Findings:
-    """Collects what is wrong, what is worth knowing, and one line per sound application."""
+    """Collects problems, notes, and one line per application without problems."""
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Findings:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Take the problems of a ``ConfigError`` raised inside, and go on."""
+        """Collect the problems of a ``ConfigError`` raised inside, and continue."""
         try:
             yield
         except ConfigError as error:

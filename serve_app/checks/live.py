@@ -21,7 +21,7 @@ def live_problems(
     """What running replicas of ``entry`` would refuse of ``user_config``.
 
     Args:
-        entry: without a fault of its own; with one, nothing is said here.
+        entry: without problems of its own; with one, nothing is reported here.
         where: the place of the deployment's options.
         options: override the entry's; None: there are none.
     """

@@ -19,8 +19,8 @@ from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 def check_documents(
     documents: list[Any], findings: Findings, crd: Mapping[str, Any] | None = None
 ) -> None:
-    """Report everything wrong with the RayServices among ``documents``, and what can be said of
-    the manifest's other objects.
+    """Report everything wrong with the RayServices among ``documents``, and with the manifest's
+    other objects.
 
     Args:
         crd: KubeRay's schema as ``read_crd`` has it; None: the one that is shipped.
@@ -73,7 +73,7 @@ def _check_service(
             findings.notes.extend(haproxy_clocks(containers[0].place, env, answer))
         drains = [one.drain_s for _, built in placed for one in built.models.values()]
         findings.notes.extend(grace_notes(manifest, max(drains, default=0.0)))
-        if not findings.problems:  # what is added up is what was found to be right
+        if not findings.problems:  # only valid configurations are added up
             there = of_groups(mapping(manifest, "spec", "rayClusterConfig"))
             found = room_problems(placed, there, UNKNOWN, "groups")
             findings.add([one if one.startswith(where) else f"{where}: {one}" for one in found])

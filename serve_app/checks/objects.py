@@ -1,4 +1,4 @@
-"""What stands at a place of plain data, and the pods of a RayService."""
+"""Access to plain data by place, and the pods of a RayService."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Pods:
 
     Args:
         place: of their spec in the object.
-        spec: a pod's; what is no mapping is empty.
+        spec: a pod's; empty if it is not a mapping.
     """
 
     place: str

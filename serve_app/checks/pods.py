@@ -24,7 +24,7 @@ class RayContainer:
     """The first container of a pod template: the one KubeRay starts Ray in.
 
     Args:
-        env: values by name; None where Kubernetes fills the value in.
+        env: values by name; None: Kubernetes fills the value in.
     """
 
     place: str
@@ -53,7 +53,7 @@ def switch_problems(every: list[RayContainer]) -> Iterator[str]:
 
 
 def pod_problems(service: Object, every: list[RayContainer]) -> Iterator[str]:
-    """Containers whose ports and probes do not go with what Serve does."""
+    """Containers whose ports and probes do not fit Serve's configuration."""
     head_only = dig(serve_config(service), "proxy_location") == HEAD_ONLY
     port = serve_port(service)
     for one in every:

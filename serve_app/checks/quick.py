@@ -1,4 +1,4 @@
-"""What can be said of a file in a second: without Ray, without vLLM."""
+"""Checks that take a second: without Ray, without vLLM."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,7 +26,7 @@ SERVE = "spec.serveConfigV2"
 
 
 def quick_check(documents: list[Any], findings: Findings) -> None:
-    """Report faults in our own blocks, in the lines that the whole check has for them."""
+    """Report faults in our own blocks, in the same words as the whole check."""
     several = len(documents) > 1
     for number, document in enumerate(documents, 1):
         before = f"document {number}: " if several else ""
@@ -105,7 +105,7 @@ def _check_applications(config: Any, where: str, findings: Findings) -> None:
 def check_blocks(
     entry: dict[str, Any], key: str, where: str, security: Security, findings: Findings
 ) -> dict[str, Any] | None:
-    """Report faults in the blocks of an entry; without one, the entry as Ray Serve LLM takes it.
+    """Report faults in the blocks of an entry; returns the entry as Ray Serve LLM takes it.
 
     Args:
         key: where it stands in the application's arguments.

@@ -37,10 +37,10 @@ LOOPBACK = ("127.", "localhost", "::1")
 
 
 def check_serve(config: Any, where: str, target: Target, findings: Findings) -> list[Placed]:
-    """Report everything wrong with ``config``: what ``serve deploy`` would be given.
+    """Report everything wrong with ``config``, the input of ``serve deploy``.
 
     Returns:
-        For each application its place and what it comes to.
+        For each application its place and its models.
     """
     if shape := shape_problems(config, where):
         findings.add(shape)
@@ -83,7 +83,7 @@ def _check_application(
         findings.add(deployment_problems(dict(deployment), place, local_paths=local_paths))
     findings.add(env_problems(application, where, local_paths=local_paths))
     route = application.get("route_prefix")
-    if isinstance(route, str):  # by Serve's own rule, which it has for running applications only
+    if isinstance(route, str):  # Serve's own rule, which it applies to running applications only
         at = f"{where}.route_prefix"
         findings.add(call_problems(lambda: _route_prefix_format(None, route), route, at))
     built, builder = Built(), builder_of(application)
@@ -108,8 +108,8 @@ def _check_application(
 def _check_console(
     application: Mapping[str, Any], where: str, others: Sequence[Any], findings: Findings
 ) -> str:
-    """Report what is wrong with the console's arguments: a fleet that asks for keys is not shown to
-    everybody, unless that is said.
+    """Report what is wrong with the console's arguments: a fleet that needs keys is not shown
+    without keys, unless the arguments say so.
 
     Args:
         others: the applications of the same file.
@@ -138,7 +138,7 @@ def _check_console(
 def _check_batches(
     application: Mapping[str, Any], where: str, others: Sequence[Any], findings: Findings
 ) -> str:
-    """Report what is wrong with the arguments: the classes that it names have to be some, where
+    """Report what is wrong with the arguments: the classes that they name must exist, if
     applications of the file have classes.
 
     Args:

@@ -9,7 +9,7 @@ __all__ = ["build"]
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: the page's data and its files are of use without Ray Serve.
+    # Lazily: the page's data and files are also used without Ray Serve.
     if name == "build":
         from serve_app.console.deployment import build
 

@@ -1,4 +1,4 @@
-"""The console over HTTP: one page, and the JSON behind it. Read-only: it answers GET alone."""
+"""The console over HTTP: one page, and the JSON behind it. Read-only: it answers only GET."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ AskTimeline = Callable[[Deployment, str], Awaitable[dict[str, Any]]]
 
 
 class Headers:
-    """Nothing of the console is kept, framed, sniffed, or fetched from elsewhere."""
+    """Headers: browsers may not cache, frame or sniff the console, or load from elsewhere."""
 
     def __init__(self, app: ASGIApp, policy: str) -> None:
         self._app = app
@@ -58,11 +58,11 @@ class Headers:
 def console_app(
     watch: Watch, keys: KeySource | None = None, ask_timeline: AskTimeline | None = None
 ) -> Starlette:
-    """The application; it looks at the fleet from its start to its end.
+    """The application; it reads the fleet's state from its start to its end.
 
     Args:
-        keys: of which one has to be shown; None: it asks for none.
-        ask_timeline: None: it shows none.
+        keys: one of these is needed; None: no key is needed.
+        ask_timeline: asks a replica for its timeline; None: no timelines.
     """
     page = Page.shipped()
     middleware = [Middleware(Headers, policy=page.policy)]

@@ -1,4 +1,4 @@
-"""What changed between two looks at a fleet, in sentences: the console's log."""
+"""What changed between two reads of the fleet, in sentences: the console's log."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from serve_app.console.deployments import Deployment
 from serve_app.snapshot import Control, ReplicaStatus
 
-LESS_OR_MORE = 0.1  # a cap that moved by less than this share is no news
+LESS_OR_MORE = 0.1  # a cap that moved by less than this share is not logged
 SET_BY = {
     "static": "the static setting",
     "memory": "KV memory",
@@ -40,7 +40,7 @@ class Decision:
 
 
 class Decisions:
-    """Compares each look with the last line said of a replica, so that slow drifts are told too."""
+    """Compares each read with the last line about a replica, so that slow drifts are logged too."""
 
     def __init__(self) -> None:
         self._told: dict[Key, ReplicaStatus] = {}
@@ -53,7 +53,7 @@ class Decisions:
         deployments: Sequence[Deployment],
         unix_s: float,
     ) -> list[Decision]:
-        """The lines of one look, those about deployments first; of the first look there are none.
+        """The lines of one read, deployments first; the first read has none.
 
         Args:
             replicas: by group and name.

@@ -33,7 +33,7 @@ class Deployment:
 
 
 def deployments_of(details: Mapping[str, Any]) -> list[Deployment]:
-    """The deployments of ours in what Ray Serve's REST interface says of itself, in its order."""
+    """Our deployments in the answer of Ray Serve's REST interface, in its order."""
     return [
         _deployment(application, one)
         for application, known in details["applications"].items()

@@ -1,7 +1,7 @@
 """The page in one piece: markup, style and scripts, of the files in ``static``.
 
-One answer is all that a browser fetches before it asks for data, wherever the application is
-mounted; and it runs nothing else: each part is named by its digest in the page's policy.
+A browser fetches one answer before it asks for data, wherever the application is mounted. It runs
+nothing else: the page's policy names each part by its digest.
 """
 
 import base64

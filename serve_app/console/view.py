@@ -1,4 +1,4 @@
-"""What the console's page is given: plain JSON, of a snapshot and Ray Serve's deployments. Pure.
+"""The data of the console's page: plain JSON, from a snapshot and Ray Serve's deployments. Pure.
 
 Everything that users name (models, groups, applications) is text in it, and the page puts it on the
 screen as text.
@@ -23,7 +23,7 @@ DIGEST = 9  # of a group's name: the dash and eight digits after the model's nam
 
 @dataclass(slots=True)
 class View:
-    """All that the page may ask for, as of the last look."""
+    """All that the page may ask for, as of the last read."""
 
     _replicas: dict[Key, Series] = field(default_factory=dict)
     _models: dict[str, deque[tuple[Any, ...]]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class View:
     def look(
         self, snapshot: dict[str, Any], deployments: Sequence[Deployment], unix_s: float
     ) -> None:
-        """Take what the controller and Ray Serve know now."""
+        """Take the controller's and Ray Serve's present state."""
         statuses = {(one.group, one.replica): one for one in replicas_of(snapshot)}
         for group, known in snapshot["groups"].items():
             for replica_id, one in known["replicas"].items():
@@ -61,11 +61,11 @@ class View:
 
     @property
     def fleet(self) -> dict[str, Any]:
-        """Models, replicas and log; empty before the first look."""
+        """Models, replicas and log; empty before the first read."""
         return self._fleet
 
     def replica(self, group: str, replica_id: str, after_unix_s: float) -> dict[str, Any] | None:
-        """Why a replica's cap is where it is, and its points after that time; None: none such."""
+        """The reason of a replica's cap, and its points after that time; None: no such replica."""
         series = self._replicas.get((group, replica_id))
         if series is None:
             return None
@@ -77,7 +77,7 @@ class View:
         return {**asdict(explained), "sla": sla.model_dump(), "series": points}
 
     def model(self, group: str, after_unix_s: float) -> dict[str, Any] | None:
-        """A model's points after that time; None: none such."""
+        """A model's points after that time; None: no such model."""
         if (points := self._models.get(group)) is None:
             return None
         newer = [point for point in points if point[0] > after_unix_s]
@@ -129,7 +129,7 @@ class View:
 
 
 def _place(where: Deployment | None, name: str) -> dict[str, Any]:
-    """What Ray Serve knows of a group; of one that it does not know (yet), the model's name."""
+    """Ray Serve's data on a group; if it has none (yet), the model's name."""
     return {
         "application": where and where.application,
         "model": where.model if where else name,
@@ -146,7 +146,7 @@ def _load(replicas: Sequence[ReplicaStatus]) -> dict[str, Any]:
         "running": sum(one.running for one in replicas),
         "waiting": sum(one.waiting for one in replicas),
         "demand_per_s": round(sum(one.arrivals_per_s for one in replicas), 3),
-        # Of replicas that do not know theirs yet nothing is claimed.
+        # Replicas without a value are left out.
         "capacity_per_s": round(sum(known), 3) if known and len(known) == len(capacities) else None,
         "out_of_reach": sum(one.sla_out_of_reach for one in replicas),
     }

@@ -47,7 +47,7 @@ class StepTimes:
         return self.prompt_token_s * model.long_prompt.prompt_tokens
 
     def sla_ms(self, gaps: float) -> float:
-        """So many gaps of a lightly loaded stack, in whole steps of 5 ms."""
+        """An SLA of this many gaps of a lightly loaded stack, in whole steps of 5 ms."""
         return math.ceil(gaps * self.few_s * 1000 / ROUND_MS) * ROUND_MS
 
     def streams_per_s(self, sla_ms: float, model: DemoModel) -> float:
@@ -64,7 +64,7 @@ class StepTimes:
 
 
 def calibrate(base_url: str, model: DemoModel, replicas: int) -> StepTimes:
-    """Ask the deployed stack, control off; it is warm afterwards."""
+    """Time the deployed stack, control off; it is warm afterwards."""
 
     rng = random.Random(0)
 

@@ -39,7 +39,7 @@ class Answer:
         ttft_s: from sending to the first chunk; None if none came.
         itl_s: between chunks.
         error: what broke a stream that had begun; None if it is whole.
-        late_s: how much later than ``Ask.at_s`` it was sent, as the client was not ready before.
+        late_s: how much later than ``Ask.at_s`` the client sent it.
     """
 
     status: int

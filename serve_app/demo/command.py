@@ -60,13 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Everything from nothing; 0 where every answer was whole."""
+    """Run the whole demo; 0 if every answer was complete."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)  # a log has no width of its own
     model, reason = _choose(args.model)
     stack = Stack(model)
-    directory = Path(tempfile.mkdtemp(prefix="brimful-demo-"))  # stays where something goes wrong
+    directory = Path(
+        tempfile.mkdtemp(prefix="brimful-demo-")
+    )  # keeps its last line if something goes wrong
     console.print(f"[1/7] {model.title} in {model.folder}{reason} ...", soft_wrap=True)
     model.make(model.folder)
     console.print(f"[2/7] Starting Ray and {stack.replicas} vLLM engines (usually 60 s) ...")
@@ -86,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _choose(name: str | None) -> tuple[DemoModel, str]:
-    """The model that was asked for, or that this machine can serve; and why it is not the real."""
+    """The model that was asked for, or that this machine can serve; and why not the real one."""
     if name is not None:
         return MODELS[name], ""
     reason = small_model_obstacle()
@@ -154,7 +156,7 @@ def _report(
     try:
         draw(phases, sla_ms, plot)
         console.print(f"Cap, prompt tokens and ITL over time: {plot.absolute()}", soft_wrap=True)
-    except ConfigError as error:  # the figures stand without it
+    except ConfigError as error:  # the figures do not need it
         console.print(f"No picture: {error}", soft_wrap=True)
     broken = [answer for phase in phases for answer in phase.answers if not answer.whole]
     for one in broken[:1]:

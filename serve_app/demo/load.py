@@ -1,4 +1,4 @@
-"""What the demo asks for: streams under way while long prompts come in."""
+"""The demo's load: open streams while long prompts arrive."""
 
 import random
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from serve_app.demo.calibrate import StepTimes, random_prompt
 from serve_app.demo.client import Ask
 from serve_app.demo.model import DemoModel, Shape
 
-LOAD_FRAC = 0.7  # of what fills the engines' steps up to the SLA
+LOAD_FRAC = 0.7  # of the load that fills the engines' steps up to the SLA
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The same requests for each phase: their lengths, contents and times are of the seed.
+    """The same requests for each phase: the seed sets lengths, contents and times.
 
     Args:
         streams, long_prompts: how many of each; they are mixed in ``asks``.
@@ -31,7 +31,7 @@ def make_load(
     seconds: float,
     seed: int = 1,
 ) -> Load:
-    """Requests for ``seconds``: ``LOAD_FRAC`` of what the SLA lets through on this machine."""
+    """Requests for ``seconds``: ``LOAD_FRAC`` of what the SLA allows on this machine."""
     rng = random.Random(seed)
 
     def ask(shape: Shape, at_s: float) -> Ask:

@@ -34,7 +34,7 @@ class DemoModel:
         title: for people.
         make: puts its folder at a path, unless it is there.
         engine_kwargs: the ones that differ from ``configs/cpu.yaml``.
-        stream: a client that reads along.
+        stream: a client that reads while tokens come.
         long_prompt: a long prompt with a short answer.
         burst: long prompts that come at once, for each replica.
         longs_per_stream: how many long prompts come for each stream.

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make it, unless it is there."""
+    """Make the model, unless it exists."""
     if args.kind == REAL:
         print(make_small_model(args.path or FOLDER))
     else:

@@ -1,4 +1,4 @@
-"""A folder with a model that is made once, whichever process asks first."""
+"""A folder with a model, made once by the first process that asks."""
 
 import contextlib
 import fcntl
@@ -21,7 +21,7 @@ def made_once(path: Path, **asked: object) -> Iterator[bool]:
     counts as empty. Of several processes that ask at once one makes it, and the others wait.
 
     Args:
-        asked: what tells this model from others, as JSON.
+        asked: the parameters of the model, as JSON.
     """
     stamp = path / STAMP
     path.mkdir(parents=True, exist_ok=True)

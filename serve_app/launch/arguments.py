@@ -21,7 +21,7 @@ EPILOG = (
 )
 SUFFIXES = (".yaml", ".yml")
 LOCAL = (".", "/")  # what a name on the hub does not begin with
-# Of a model alone: a file says these itself.
+# Only for a model: a file has these itself.
 OF_MODEL = (
     *("itl_ms", "ttft_ms", "replicas", "served_model_name", "host", "port"),
     *("emulate", "write"),
@@ -30,7 +30,7 @@ OF_MODEL = (
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """So many, or as many as load asks for between two bounds."""
+    """A number of replicas, or two bounds for autoscaling."""
 
     least: int
     most: int
@@ -41,7 +41,7 @@ class Replicas:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments; what is not among them is vLLM's."""
+    """The arguments; any other one is vLLM's."""
     parser.description, parser.epilog, parser.allow_abbrev = ABOUT, EPILOG, False
     parser.usage = "brimful serve MODEL|FILE [OPTIONS] [VLLM'S OPTIONS]"
     parser.add_argument(

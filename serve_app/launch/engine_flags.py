@@ -23,7 +23,7 @@ _UNSET = object()
 
 
 def engine_kwargs(flags: Sequence[str], ours: Iterable[str] = ()) -> dict[str, Any]:
-    """What ``vllm serve`` would be started with by these flags, as YAML can hold it.
+    """The engine arguments of these flags of ``vllm serve``, as YAML can hold them.
 
     Args:
         ours: flags of the command itself, which a misspelt one may mean.

@@ -8,7 +8,7 @@ MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container: bytes, or "m
 
 
 def free_memory_bytes(limit: Path = MEMORY_LIMIT) -> int:
-    """What new processes may take: no more than is free, nor than the container's limit."""
+    """Memory for new processes: at most the free memory, and the container's limit."""
     available: int = psutil.virtual_memory().available
     try:
         return min(available, int(limit.read_text()))

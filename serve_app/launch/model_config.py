@@ -12,8 +12,8 @@ from serve_app.launch.memory import free_memory_bytes
 
 Data = dict[str, Any]
 MIB = 2**20
-# Of a replica on CPU. By itself vLLM takes 92% of the machine's memory, and does not start where
-# something else has it.
+# Of a replica on CPU. By default vLLM takes 92% of the machine's memory, and does not start if
+# another process has it.
 MOST_KV_BYTES = 4 * 2**30
 KV_FLAGS = ("kv_cache_memory_bytes", "gpu_memory_utilization")
 
@@ -29,9 +29,9 @@ def config_of(
     """The file for these arguments.
 
     Args:
-        engine: ``engine_kwargs`` by vLLM's own flags, which go before all defaults here.
+        engine: ``engine_kwargs`` from vLLM's own flags, which override all defaults here.
         on_cpu: whether engines run without an accelerator, or with an emulated one.
-        cores, free_bytes: of this machine; None: as it says.
+        cores, free_bytes: of this machine; None: read them.
     """
     replicas: Replicas = args.replicas or Replicas(1, 1)
     entry: Data = {"model_loading_config": _model(args)}
@@ -73,8 +73,8 @@ def _model(args: argparse.Namespace) -> Data:
 
 def _on_cpu(cores: int, most: int) -> Data:
     """Where an engine runs, and on how many cores."""
-    # Of what Ray counts, for the engine and for the process before it: half of the cores at most,
-    # so that an ingress has room on two.
+    # In Ray's CPUs, for the engine and the server process: half of the cores at most, so that an
+    # ingress fits on two.
     share = round(min(0.5, cores / (4 * (most + 1))), 3)
     threads = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # cores are shared with all of Ray
     threads["OMP_NUM_THREADS"] = str(max((cores - 1) // most, 1))
@@ -88,7 +88,7 @@ def _on_cpu(cores: int, most: int) -> Data:
 
 
 def _cpu_engine(most: int, engine: Mapping[str, Any], free_bytes: int | None) -> Data:
-    """What makes an engine on CPU start at all, and soon."""
+    """Settings that let an engine start on a CPU, and soon."""
     found: Data = {"enforce_eager": True}  # compiling takes minutes on two cores
     if not os.environ.get("VLLM_CPU_KVCACHE_SPACE") and not any(key in engine for key in KV_FLAGS):
         free = free_memory_bytes() if free_bytes is None else free_bytes

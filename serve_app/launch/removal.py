@@ -1,4 +1,4 @@
-"""Applications that are taken away, and waited for until their streams have ended."""
+"""Removes applications, and waits until their streams have ended."""
 
 import contextlib
 import signal
@@ -15,7 +15,7 @@ POLL_S = 1.0
 
 
 def remove(cluster: Cluster, names: Collection[str]) -> None:
-    """Have Serve end these applications; others, and those deployed from code, stay as they are."""
+    """Make Serve end these applications; others, and any deployed from code, stay as they are."""
     others = {name: one for name, one in cluster.applications().items() if name not in names}
     cluster.put({"applications": with_others(others, {})})
 
@@ -23,12 +23,12 @@ def remove(cluster: Cluster, names: Collection[str]) -> None:
 def end_unplaced(
     cluster: Cluster, running: Mapping[str, Any], names: Collection[str], address: str
 ) -> None:
-    """End replicas of these applications that were never placed, once Serve has let go of them.
+    """End replicas of these applications that were never placed, once Serve has removed them.
 
     Serve asks them to drain, and waits the whole ``graceful_shutdown_timeout_s`` for an answer.
 
     Args:
-        running: what ran before the applications were removed.
+        running: the applications before the removal.
         address: of Ray's head node.
 
     Raises:
@@ -72,11 +72,11 @@ def wait_gone(
     say: Callable[[str], None],
     away_s: float = AWAY_S,
 ) -> dict[str, Any]:
-    """Return once they are gone; the applications that run then.
+    """Return the running applications once these are gone.
 
     Args:
-        say: told what is still there, whenever that changes.
-        away_s: so long Ray's interface may not answer.
+        say: called with what is still there, whenever that changes.
+        away_s: how long Ray's interface may not answer, seconds.
 
     Raises:
         BrimfulError: it did not answer for longer.

@@ -1,4 +1,4 @@
-"""Whether applications are up, by what Ray Serve's REST interface says of them."""
+"""Whether applications are up, from Ray Serve's REST interface."""
 
 import contextlib
 import time
@@ -11,22 +11,21 @@ from controller.errors import BrimfulError
 
 REACHED_IN_A_ROW = 10
 POLL_S = 1.0
-AWAY_S = 60.0  # so long Ray's interface may not answer while applications come and go
+AWAY_S = 60.0  # how long Ray's interface may not answer while applications change
 
 Applications = dict[str, Any]
 
 
 class ClusterError(BrimfulError):
-    """Ray did not start, or an application did not come up; says what Ray said."""
+    """Ray did not start, or an application did not come up; has Ray's message."""
 
 
 def starting(read: Callable[[], Applications], timeout_s: float | None = None) -> Iterator[str]:
-    """What is being waited for, once a second, until every application runs with all its replicas.
+    """Yield the pending state once a second, until every application runs with all its replicas.
 
     Args:
-        read: the applications that are waited for, by name, as ``GET /api/serve/applications/`` has
-            them.
-        timeout_s: None: however long it takes.
+        read: the applications to wait for, by name, as in ``GET /api/serve/applications/``.
+        timeout_s: None: no limit.
 
     Raises:
         ClusterError: a replica failed to start, or the time ran out.
@@ -68,17 +67,17 @@ def describe(applications: Applications) -> str:
 def wait_reached(base_url: str, timeout_s: float = 60.0) -> None:
     """Return once HAProxy knows an application: Ray calls it running a moment before.
 
-    While HAProxy starts anew with its routes, the process before it may still accept connections.
+    While HAProxy restarts with its routes, the old process may still accept connections.
 
     Raises:
-        ClusterError: it does not within this time.
+        ClusterError: HAProxy does not know it within this time.
     """
     until_s, in_a_row = time.monotonic() + timeout_s, 0
     while time.monotonic() < until_s:
         reached = False
         with contextlib.suppress(requests.RequestException):
             answer = requests.get(f"{base_url}/models", timeout=30)
-            reached = answer.ok or answer.status_code == 401  # its door asks for a key
+            reached = answer.ok or answer.status_code == 401  # its middleware requires a key
         in_a_row = in_a_row + 1 if reached else 0
         if in_a_row == REACHED_IN_A_ROW:
             return

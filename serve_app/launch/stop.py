@@ -13,11 +13,11 @@ from serve_app.launch.removal import end_unplaced, remove, wait_gone
 from serve_app.options import add_address
 from serve_app.snapshot import connect
 
-ANCHOR = "serve_app.anchor:build"  # of lasting workers with spot ones
+ANCHOR = "serve_app.anchor:build"  # anchors of lasting workers
 OURS = (BUILDER, CONSOLE, BATCHES, ANCHOR)
-# The names of this project's deployments begin with their class, or are these.
+# Names of this project's deployments begin with one of these classes, or are these.
 SERVERS = ("BrimfulServer:", "EmulatedServer:", "MixedServer:", "Batches", "Console")
-APART = ("Prefill:", "Decode:")  # of prefill and decode apart, Ray's own as well as ours
+APART = ("Prefill:", "Decode:")  # with prefill and decode apart, Ray's own as well as ours
 ABOUT = (
     "Remove applications from a running cluster; open streams run to their end. After the last"
     " one the batch controller ends too, a detached actor that `serve shutdown` leaves. Ray,"
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Remove them, and the controllers that no replica reports to any more.
+    """Remove the applications, and controllers that no replica reports to any more.
 
     Raises:
         BrimfulError: there is no cluster, no such application, or an operator that would deploy it
@@ -81,12 +81,12 @@ def ours(running: Mapping[str, Any]) -> list[str]:
 
 
 def from_code(told: Mapping[str, Any]) -> bool:
-    """Whether an application was deployed by ``serve.run``, so not by a file."""
+    """Whether an application was deployed by ``serve.run``, not from a file."""
     return told.get("deployed_app_config") is None
 
 
 def perhaps_ours(running: Mapping[str, Any]) -> list[str]:
-    """Applications from code with prefill and decode apart: nothing tells ours from Ray's own."""
+    """Applications from code with prefill and decode apart: ours look the same as Ray's."""
     return [name for name, told in running.items() if from_code(told) and _has_model(told, APART)]
 
 
@@ -104,7 +104,7 @@ def chosen(names: list[str], running: Mapping[str, Any]) -> list[str]:
     """The applications to remove.
 
     Raises:
-        BrimfulError: one of these names is not there.
+        BrimfulError: one of these names does not exist.
     """
     there = ours(running)
     if unknown := [name for name in names if name not in (*there, *perhaps_ours(running))]:
@@ -116,7 +116,7 @@ def chosen(names: list[str], running: Mapping[str, Any]) -> list[str]:
 
 
 def remove_from_code(names: list[str], address: str) -> None:
-    """Have Serve end applications that no file deployed, which its REST interface leaves alone."""
+    """Make Serve end applications that no file deployed; its REST interface cannot."""
     import ray
     from ray import serve
 
@@ -129,7 +129,7 @@ def remove_from_code(names: list[str], address: str) -> None:
 
 
 def end_controllers(address: str) -> list[str]:
-    """End all batch controllers of the cluster; their versions."""
+    """End all batch controllers of the cluster; returns their versions."""
     import ray
 
     from controller.fleet.actor import running_controllers

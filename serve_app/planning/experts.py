@@ -1,4 +1,4 @@
-"""What follows attention in each layer of a config.json: a dense MLP, or experts."""
+"""The part after attention in each layer of a config.json: a dense MLP, or experts."""
 
 from serve_app.planning.fields import Fields
 from serve_app.planning.shape import Mlp

@@ -1,4 +1,4 @@
-"""Memory of one card: weights, what vLLM keeps for a step, and the rest for KV cache. Pure."""
+"""Memory of one card: weights, vLLM's memory for a step, and the rest for KV cache. Pure."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from serve_app.planning.kv import KvLayout
 from serve_app.planning.shape import ModelShape
 from serve_app.planning.weights import WeightBytes, check_tensor_parallel, weight_bytes
 
-# CUDA context, NCCL, CUDA graphs: what was left of 1.3 GiB on the H100 of
+# CUDA context, NCCL, CUDA graphs: the rest of 1.3 GiB on the H100 of
 # configs/profiles/h100.json (449,952 tokens of KV at 0.9 of 79.1 GiB) after activations.
 OUTSIDE_GIB = 0.6
 UTILIZATION = 0.92  # vLLM 0.29's own gpu_memory_utilization
@@ -22,7 +22,7 @@ class Budget:
 
     Args:
         activations: of the largest step: an MLP's input, both inner matrices and output, or logits.
-        outside: what is not vLLM's tensors.
+        outside: memory other than vLLM's tensors.
     """
 
     total: float
@@ -37,7 +37,7 @@ class Budget:
 
     @property
     def kv(self) -> float:
-        """What is left for the KV cache; negative if the model does not fit."""
+        """The rest for the KV cache; negative if the model does not fit."""
         return self.usable - self.weights.total - self.activations - self.outside
 
 
@@ -49,11 +49,11 @@ def budget(
     utilization: float = UTILIZATION,
     reserve_gib: float | None = None,
 ) -> Budget:
-    """What one of ``tp`` cards holds.
+    """The memory of one of ``tp`` cards.
 
     Args:
         engine: ``max_num_seqs``, ``max_num_batched_tokens``.
-        reserve_gib: of everything but weights and KV; None: activations and ``OUTSIDE_GIB``.
+        reserve_gib: memory for all but weights and KV; None: activations and ``OUTSIDE_GIB``.
     """
     seqs, tokens = engine
     inner = max(

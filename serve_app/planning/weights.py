@@ -11,7 +11,7 @@ class WeightBytes:
     """On one card.
 
     Args:
-        other: norms, routers, encoders: every card has them whole.
+        other: norms, routers, encoders: complete on every card.
     """
 
     embeddings: float
@@ -26,7 +26,7 @@ class WeightBytes:
 
 
 def check_tensor_parallel(shape: ModelShape, tp: int) -> None:
-    """Refuse what vLLM refuses: heads that cannot be divided.
+    """Refuse numbers of heads that vLLM cannot divide.
 
     Raises:
         ConfigError: naming the number of heads.

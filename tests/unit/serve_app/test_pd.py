@@ -153,8 +153,8 @@ def test_the_application_is_an_ingress_a_decode_and_a_prefill_deployment() -> No
         (
             ("prefill_config", "classes"),
             {"a": {"default": True}},
-            "prefill_config.classes: is not allowed: the classes of decode_config hold for both; leave it"
-            " out",
+            "prefill_config.classes: is not allowed: the classes of decode_config hold for"
+            " both; leave it out",
         ),
         (("llm_config",), {}, "args: unknown key 'llm_config'"),
         (("prefill_config",), 5, "prefill_config: 5 is not allowed: a mapping, the path of one"),
