@@ -114,7 +114,7 @@ class BrimfulMiddleware:
             logger.warning("BrimfulMiddleware refuses no request: %s.", error)
             return None
         gate = gate_for(client, settings.live)
-        # Behind vLLM's check of the API key: a client without a key learns nothing and adds no load.
+        # Behind vLLM's check of the API key: clients without a key learn nothing and add no load.
         before = _key_check(self.app) or self
         before.app = AdmissionMiddleware(before.app, client, gate)
         if settings.classes is not None:  # the body names one

@@ -107,7 +107,7 @@ class MixedServer(DecodeServer):
         return rooms
 
     def _ways(self) -> WayChooser[str] | None:
-        """The routes under the present block; None: it has no roles, or transfers are unknown yet."""
+        """The routes under the present block; None: no roles, or transfers are unknown yet."""
         config, report = self._link.config, self._link.recent_report()
         if config.roles is None or report is None or config.sla.itl_s is None:
             return None

@@ -1,7 +1,7 @@
 """Prefill and decode apart: the blocks ``prefill_config`` and ``decode_config`` of ``build_app``.
 
-Each is an entry as in ``llm_configs``, with our blocks. This module has the rules for a pair, and the
-settings that prefill engines take from the decode engines' blocks. Needs neither Ray nor vLLM.
+Each is an entry as in ``llm_configs``, with our blocks. This module has the rules for a pair, and
+the settings that prefill engines take from the decode engines' blocks. Needs neither Ray nor vLLM.
 """
 
 from collections.abc import Iterable, Mapping
@@ -80,7 +80,7 @@ def pair_problems(args: Mapping[str, Any], where: str) -> list[str]:
 
 
 def whole_pair_problems(args: Mapping[str, Any], where: str) -> list[str]:
-    """Problems that ``role_entries`` finds in the pair in ``args``, if both are written out there."""
+    """Problems that ``role_entries`` finds in the pair in ``args``, if both are there."""
     if not all(isinstance(args[key], Mapping) for key in ROLES):
         return []
     try:

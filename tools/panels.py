@@ -1,4 +1,4 @@
-"""What the Grafana dashboard shows: panels in rows, each query made of ``controller.metrics``."""
+"""Contents of the Grafana dashboard: panels in rows, each query from ``controller.metrics``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from controller import metrics
 from controller.metrics import Metric
 
-# What is chosen at the top of the page.
+# The choices at the top of the page.
 CHOSEN = 'application=~"$application", deployment=~"$deployment"'
 MODEL, REPLICA = "application, deployment", "application, deployment, replica"
 
@@ -14,7 +14,7 @@ MODEL, REPLICA = "application, deployment", "application, deployment, replica"
 @dataclass(frozen=True, slots=True)
 class Panel:
     """Args:
-    queries: the text of each, and what its lines are called.
+    queries: the text of each, and the legend of its lines.
     unit: as Grafana names it.
     """
 
@@ -31,7 +31,7 @@ def of(metric: Metric, *labels: str) -> str:
 
 
 def rate(metric: Metric, by: str, *labels: str) -> str:
-    """Its increase a second, summed over all but ``by``."""
+    """Its increase per second, summed over all labels but ``by``."""
     return f"sum by ({by}) (rate({of(metric, *labels)}[$__rate_interval]))"
 
 
@@ -49,7 +49,7 @@ def sla(latency: str) -> tuple[str, str]:
 
 
 def held() -> tuple[str, str]:
-    """What steps are held to, so that tokens leave the server inside the SLA."""
+    """The limit of steps, with which tokens leave the server inside the SLA."""
     whole, _ = sla("itl")
     return f"min by ({MODEL}) ({of(metrics.SLA_HELD)}) * {whole}", "steps held to {{deployment}}"
 

@@ -46,8 +46,8 @@ class Asked:
         named: whether it named one; then the answer names the class that served it.
         priority: as vLLM's, lower first: its own, or its class's.
         deadline_s: allowed wait for the first token, from its arrival.
-        timeout_s: wait after which it is answered that it waited too long.
-        sheddable: as its class is.
+        timeout_s: wait after which it gets the answer that it waited too long.
+        sheddable: whether its class is.
         arrived_s: on the replica's clock.
         prompts: number of prompts.
     """

@@ -59,7 +59,7 @@ MAY_BE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
 
 
 def check_sent(fields: Mapping[str, Any], body: bytes | None = None) -> None:
-    """Refuse whole numbers that cannot be sent to vLLM's engine, and text that is no Unicode.
+    """Refuse whole numbers that cannot be sent to vLLM's engine, and text that is not Unicode.
 
     Args:
         body: source of the fields, if known: few bodies can hold such text.

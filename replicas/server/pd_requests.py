@@ -8,7 +8,7 @@ request                           seen                                          
 ================================  =================================================  =============
 a list of prompts                 each the first one's KV: HTTP 200 with wrong text  local
 ``prompt_logprobs``               500, and the decode engine ended                   local
-``echo`` with ``logprobs``        not tried: vLLM makes ``prompt_logprobs`` of it    local
+``echo`` with ``logprobs``        not tried: becomes ``prompt_logprobs`` in vLLM      local
 ``n`` > 1                         right; each sequence loads what the first read     local
                                   gives free, so not under load by any promise
 beam search                       right, after 14 s                                  local

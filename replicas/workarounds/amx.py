@@ -1,9 +1,9 @@
 """Permission for a process to use AMX, on processors that have it.
 
-Linux lets a process use AMX's tiles once it has asked (arch_prctl, ARCH_REQ_XCOMP_PERM) and ends it
-with SIGILL otherwise. vLLM 0.29's attention on CPU takes the tiles for bfloat16 without asking; it
-works if a matrix product has asked before, and a small model's have not. The process that takes
-them is the worker's (``cpu_workers``).
+Linux lets a process use AMX's tiles after a request (arch_prctl, ARCH_REQ_XCOMP_PERM), and ends it
+with SIGILL otherwise. vLLM 0.29's attention on CPU uses the tiles for bfloat16 without a request.
+It works if a matrix product made the request before, but a small model's products do not. The
+process is the worker's (``cpu_workers``).
 """
 
 import torch

@@ -221,7 +221,7 @@ class Store:
         return {number for (number,) in found}
 
     def write_answers(self, batch_id: str, *, good: bool) -> str | None:
-        """Make a file of a batch's answers in the order of its lines; returns its id; None: no line.
+        """Make a file of a batch's answers in the order of its lines; returns its id, None: none.
 
         A second try, if the process ended or the disk was full, writes the same file.
         """

@@ -94,8 +94,8 @@ def build_model(
 def override_problems(
     overrides: Iterable[tuple[int, Mapping[str, Any]]], built: Built, where: str
 ) -> list[str]:
-    """Problems of an application's ``deployments``: what replicas would refuse, and an override by which
-    a model would scale without a policy that the config names.
+    """Problems of an application's ``deployments``: blocks that replicas would refuse, and
+    overrides by which a model would scale without a policy that the config names.
 
     Args:
         overrides: each with its index.

@@ -99,7 +99,7 @@ class LocalCluster:
         self.environment = {**os.environ, **environment, "RAY_ADDRESS": self.gcs_address}
         launcher = haproxy.write_launcher(logs / haproxy.COMMAND)
         self.environment.setdefault(haproxy.OURS, str(launcher))
-        # A busy machine's proxy takes longer than Ray's limit of 5 s; Ray would end it and deploy nothing.
+        # Ray's limit of 5 s is too short for a busy machine's proxy: Ray would end it.
         self.environment.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         self.log_path = logs / "ray.log"

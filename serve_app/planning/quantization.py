@@ -28,7 +28,7 @@ class Quantization:
 
     @property
     def eight_bit_math(self) -> bool:
-        """Whether matrices are multiplied at the rate of fp8: weights and activations are both fp8."""
+        """Whether matrices are multiplied at the rate of fp8, as both operands are fp8."""
         return self.method in ("fp8", "fbgemm_fp8", "modelopt") and self.linear_bits < 9
 
 

@@ -140,7 +140,7 @@ class ModelShape:
 
     @property
     def active_params(self) -> int:
-        """Parameters that a token is multiplied with: all but the embedding and the other experts."""
+        """Parameters that a token is multiplied with: not the embedding or other experts."""
         return self.embedding + sum(layer_active(one) for one in self.layers)
 
 
