@@ -200,7 +200,7 @@ def parse_classes(data: Any, where: str = "classes") -> ServiceClasses:
 
 
 def _wrong_aliases(classes: Mapping[str, ServiceClass], where: str) -> list[str]:
-    """Invalid aliases, and those that two classes have."""
+    """Invalid aliases, and aliases that two classes have."""
     found = []
     taken = {name: name for name in classes}
     for name, one in classes.items():

@@ -112,7 +112,7 @@ class BatchController:
         return packed_snapshot_of(self.snapshot())
 
     def switch(self, enforce: bool, group: str | None) -> dict[str, Any]:
-        """Switch control off or on, for one group or all (None); replicas hear of it when they
+        """Switch control off or on, for one group or all (None); replicas see the switch when they
         report.
 
         Returns:

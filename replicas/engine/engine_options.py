@@ -113,9 +113,9 @@ def option_problems(
         has_controller: whether the replica has a controller.
     """
     found = []
-    for key, refused, beside, why, allowed in (*RULES, RANKS) if has_controller else RULES:
+    for key, refused, excluded_by, why, allowed in (*RULES, RANKS) if has_controller else RULES:
         value = options.get(key)
-        setting = beside(batching)
+        setting = excluded_by(batching)
         if setting is not None and refused(value):
             found.append(
                 f"{where}.{key}: {value!r} is not allowed with {setting}: {why};"

@@ -91,7 +91,7 @@ class EngineSettings(Block):
     )
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: none")
-    role: PdRole | None = Field(None, description="its half of a request; None: it does all of it")
+    role: PdRole | None = Field(None, description="its part of a request; None: the whole request")
     classes: dict[str, ServiceClass] | None = Field(
         None, description="who is served first; None: all alike"
     )

@@ -56,7 +56,7 @@ def room_problems(
                 found.append(f"{place}: a replica of {name} asks for {short}")
             least.update({key: amount * _least(model) for key, amount in asked.items()})
     short = _short(least, there, other, them)
-    return found or ([f"the least number of replicas asks for {short}"] if short else [])
+    return found or ([f"the replicas ask for at least {short}"] if short else [])
 
 
 def _short(asked: Mapping[str, float], there: Mapping[str, float], other: float, them: str) -> str:

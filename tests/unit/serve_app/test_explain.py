@@ -49,7 +49,7 @@ def bound(cap: int, **bounds: int) -> tuple[BatchLimits, BatchingConfig]:
           "none waited in 10%", "100 prompt tokens and 50 generated tokens on average",
           "holds 125 tokens of KV memory",
           "A step takes 20.00 ms, and 0.2000 ms more for each decode",
-          "10% more holds about 16 requests more"], ""),
+          "10% more holds about 16 more requests"], ""),
         # What a looser SLA would bring: 20 ms and 60 times 0.2, and 125 tokens at 0.01 us each.
         (report(lengths=LENGTHS, model=MODEL), [limits(max_running=48, reason="sla", replicas=2)],
          ["steps would take longer than the SLA of 30 ms at the 99th percentile",

@@ -72,7 +72,7 @@ def test_a_client_is_found_by_its_key_alone() -> None:
         (f"alice {SECRET} max_in_flight=0", "f: line 1: max_in_flight: must be a whole"),
         (f"alice {SECRET} classes=", "f: line 1: classes: must be a list"),
         (f"alice {SECRET}\nalice {OTHER}", "f: a name is given twice"),
-        (f"alice {SECRET}\nbob {SECRET}", "f: a key stands there twice"),
+        (f"alice {SECRET}\nbob {SECRET}", "f: a key is given twice"),
         (f"alice sha256:{DIGEST[:-1]}", "f: line 1: sha256: must be 64 hexadecimal digits"),
         ("keys: []", "f: holds no key"),
         (f"keys: [{SECRET}]", "f: keys[0]: must be a mapping with `name`"),

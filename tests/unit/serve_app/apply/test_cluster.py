@@ -169,7 +169,7 @@ def test_what_takes_new_replicas_is_not_sent_unasked(apply: Apply, flags: Any) -
         ((*LLM, "engine_kwargs"), 3, [], "llm_configs[0].engine_kwargs"),
         (("deployments",), [None], [], "applications[0].deployments[0]"),
         (("deployments",), 3, [], "applications[0].deployments"),
-        (LLM, "entry.yaml", [], "write the entry itself"),
+        (LLM, "entry.yaml", [], "write the entry inline"),
         ((*LLM, "batching"), 3, [], "llm_configs[0].batching"),
     ],
     ids=str,

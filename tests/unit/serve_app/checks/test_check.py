@@ -307,8 +307,8 @@ def test_a_console_beside_models_with_keys_says_who_may_see_it(check):
     for args, problem, summary in (
         ({}, "applications[1].args.security.keys: required key is missing", None),
         ({"theme": 1, "security": keys}, "applications[1].args: unknown key 'theme'", None),
-        ({"security": keys}, None, "whoever has a key"),
-        ({"security": {"keys": None}}, None, "whoever reaches it"),
+        ({"security": keys}, None, "everyone who has a key"),
+        ({"security": {"keys": None}}, None, "everyone who reaches it"),
     ):
         found = check({"applications": [*data["applications"], {**console, "args": args}]})
         if problem is None:

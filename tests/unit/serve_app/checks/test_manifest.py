@@ -158,7 +158,7 @@ GROWS = (*CLUSTER, "enableInTreeAutoscaling")
         ({TENSOR: 16}, {(*WORKER, "resources"): {}}, None),
         ({TENSOR: 16}, {(*WORKERS, "rayStartParams"): {"num-gpus": "2"}}, None),
         ({at(AUTO): {"min_replicas": 9, "max_replicas": 9}}, {},
-         f"{SERVE_PLACE}: the least number of replicas asks for 9 GPU of 8 in all groups"),
+         f"{SERVE_PLACE}: the replicas ask for at least 9 GPU of 8 in all groups"),
     ],
     ids=str,
 )  # fmt: skip
@@ -224,7 +224,7 @@ def test_clocks_of_a_drain_of_haproxy_and_of_a_route_are_held_against_it(check, 
     slow = {"timeouts": {"request": "0s", "backendRequest": "1m30s"}, "backendRefs": [REF]}
     (note,) = found(service, route("HTTPRoute", {"rules": [other, slow]})).notes
     place = "document 2: spec.rules[1].timeouts.backendRequest: '1m30s' is enough for 1800 tokens"
-    assert note == f"{place} at 50 ms, and an answer may have 16384 (819 s): longer ones are cut"
+    assert note == f"{place} at 50 ms, and an answer may have 16384 (819 s): longer answers are cut"
     assert [seconds(one) for one in ("1h30m", 60, "infinity", None, "")] == [5400, 60, 0, 0, 0]
 
 
