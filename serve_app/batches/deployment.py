@@ -1,4 +1,4 @@
-"""The batch application in Ray Serve: one replica, which keeps what it knows in a folder."""
+"""The batch application in Ray Serve: one replica, which keeps its state in a folder."""
 
 import os
 from collections.abc import Mapping
