@@ -90,7 +90,7 @@ class Cluster:
             settled = 0 if waits else settled + 1
 
 
-def with_others(running: Mapping[str, Data], applications: Mapping[str, Data]) -> list[Data]:
+def beside(running: Mapping[str, Data], applications: Mapping[str, Data]) -> list[Data]:
     """These applications, and all other running ones as they were deployed."""
     kept = {
         name: told["deployed_app_config"]

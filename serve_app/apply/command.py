@@ -11,7 +11,7 @@ from controller.errors import BrimfulError, ConfigError
 from controller.validation import join
 from replicas.door.settings import parse_security
 from serve_app.apply.changes import Changes, changes
-from serve_app.apply.cluster import Cluster, with_others
+from serve_app.apply.cluster import Cluster, beside
 from serve_app.apply.names import is_model
 from serve_app.checks.findings import Findings
 from serve_app.checks.live import live_problems
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if restarts and not args.restart:
         raise BrimfulError("\n".join(offers(restarts, found, running)))
     wanted = {name: target(config, one, name) for name, one in found.items()}
-    cluster.put({**config, "applications": with_others(running, wanted)})
+    cluster.put({**config, "applications": beside(running, wanted)})
     cluster.wait(list(found), args.timeout)
     print("done; `brimful status` names replicas that refuse their configuration")
     return 0

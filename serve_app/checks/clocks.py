@@ -7,9 +7,9 @@ from typing import Any
 
 from controller.config import parse_batching
 from controller.validation import join, shown
+from serve_app.checks.beside import backends, serve_services
 from serve_app.checks.built import Built, Model, Placed
 from serve_app.checks.objects import dig, listed, mapping
-from serve_app.checks.services import backends, serve_services
 from serve_app.config import classes_of
 
 # Without max_model_len, and without an ITL target: what many models have, and

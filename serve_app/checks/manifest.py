@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.validation import shown
+from serve_app.checks.beside import route_problems
 from serve_app.checks.clocks import Longest, haproxy_clocks, longest, route_clocks
 from serve_app.checks.crd import schema_problems
 from serve_app.checks.findings import Findings, Target
@@ -12,7 +13,6 @@ from serve_app.checks.pods import grace_notes, pod_problems, ray_containers, swi
 from serve_app.checks.quick import configs
 from serve_app.checks.room import UNKNOWN, of_groups, room_problems
 from serve_app.checks.serve import check_serve
-from serve_app.checks.services import route_problems
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from serve_app.checks.beside import SERVE, SERVE_PORT, Object, serve_config, serve_port
 from serve_app.checks.findings import line
 from serve_app.checks.objects import dig, listed, mapping, ray_pods
-from serve_app.checks.services import SERVE, SERVE_PORT, Object, serve_config, serve_port
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 
 SWITCHES = (HA_PROXY, DIRECT_STREAMING)

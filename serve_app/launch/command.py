@@ -19,7 +19,7 @@ import requests
 from controller.errors import BrimfulError
 from replicas.server.proxies import go_past
 from serve_app import haproxy
-from serve_app.apply.cluster import Cluster, with_others
+from serve_app.apply.cluster import Cluster, beside
 from serve_app.apply.command import read_config
 from serve_app.apply.names import is_model
 from serve_app.checks.command import import_models, quick_file, sound
@@ -219,7 +219,7 @@ def _ours(cluster: Cluster, config: Data) -> dict[str, Data]:
 
 def _put(cluster: Cluster, config: Data) -> None:
     ours = dict(zip(_names(config), config["applications"], strict=True))
-    cluster.put({**config, "applications": with_others(cluster.applications(), ours)})
+    cluster.put({**config, "applications": beside(cluster.applications(), ours)})
 
 
 def _wait(

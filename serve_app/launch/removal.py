@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from controller.errors import BrimfulError
-from serve_app.apply.cluster import Cluster, with_others
+from serve_app.apply.cluster import Cluster, beside
 from serve_app.launch.running import AWAY_S, describe
 from serve_app.snapshot import connect
 
@@ -17,7 +17,7 @@ POLL_S = 1.0
 def remove(cluster: Cluster, names: Collection[str]) -> None:
     """Make Serve end these applications; others, and any deployed from code, stay as they are."""
     others = {name: one for name, one in cluster.applications().items() if name not in names}
-    cluster.put({"applications": with_others(others, {})})
+    cluster.put({"applications": beside(others, {})})
 
 
 def end_unplaced(
