@@ -160,7 +160,7 @@ class Failover:
         reasons = config.structured_outputs_config
         begun = request.reasoning_ended or reasons.enable_in_reasoning
         if params.structured_outputs and reasons.reasoning_parser and not begun:
-            return "the place where its grammar begins after the reasoning is unknown"
+            return "the beginning of its grammar after the reasoning is unknown"
         return None
 
     def _lost(self, request_id: str) -> None:

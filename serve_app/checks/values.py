@@ -36,7 +36,7 @@ REPLICA = (
     "placement_group_fallback_strategy",
     "max_replicas_per_node",
 )
-# vLLM looks these up by the name of an enumeration's member, where pydantic goes by its value.
+# vLLM looks these up by the name of an enumeration's member, pydantic by its value.
 BY_NAME = ("attention_backend", "mm_encoder_attn_backend")
 # vLLM looks a parser up once the model is loaded: key, key of a plugin that brings more, registry.
 # Imported if one is named: that costs a second.
