@@ -1,4 +1,4 @@
-"""``batching.roles``: what an entry needs for it, and what is shown of it."""
+"""``batching.roles``: its requirements in an entry, and its display."""
 
 from dataclasses import replace
 from typing import Any

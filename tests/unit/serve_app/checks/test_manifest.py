@@ -1,4 +1,4 @@
-"""The RayService of k8s/base, and what is said of a broken one and of objects beside it."""
+"""The RayService of k8s/base, and findings on a broken one and on other objects."""
 
 import re
 from typing import Any
