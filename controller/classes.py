@@ -38,22 +38,25 @@ class ServiceClass(Block):
         None,
         gt=0,
         le=A_DAY_MS,
-        description="TTFT target, ms, and deadline; None: queue_timeout_s is the deadline",
+        description="TTFT target and deadline, ms; none: queue_timeout_s is the deadline",
     )
     percentile: float = Field(
         99.0,
         ge=50,
         lt=100,
-        description="share within the targets, %: of requests for ttft_ms, of gaps for itl_ms",
+        description="share that must meet the targets, %: of requests for ttft_ms, of tokens"
+        " for itl_ms",
     )
     priority: int = Field(
         0,
         ge=-MOST_PRIORITY,
         le=MOST_PRIORITY,
-        description="as vLLM's: a lower number is served first and preempted last",
+        description="as in vLLM: a lower number is served first and preempted last",
     )
     sheddable: bool = Field(
-        False, description="may be refused early, from admission.shed_at of capacity on"
+        False,
+        description="true: requests are refused early, once the queue holds"
+        " admission.shed_at of its capacity",
     )
     queue_timeout_s: float = Field(
         30.0,
@@ -63,12 +66,13 @@ class ServiceClass(Block):
     )
     autoscale: bool = Field(
         True,
-        description="whether its requests count for autoscaling; false for batches",
+        description="true: requests count as demand for autoscaling; false suits batches",
     )
     default: bool = Field(False, description="the class of requests that name none")
     aliases: list[str] = Field(
         [],
-        description="other values of service_tier for it, such as OpenAI's flex, priority, scale",
+        description="other values of service_tier that mean this class, such as OpenAI's flex,"
+        " priority, scale",
     )
 
     @property
@@ -81,22 +85,28 @@ class AdmissionConfig(Block):
     """How a replica decides which requests may wait."""
 
     shed_at: float = Field(
-        0.9, gt=0, le=1, description="share of the queue's capacity from which requests are shed"
+        0.9,
+        gt=0,
+        le=1,
+        description="share of the queue's capacity above which requests of"
+        " sheddable classes are refused",
     )
     max_waiting: int | None = Field(
         None,
         ge=1,
-        description="most waiting requests of one priority and above, in addition to the cap; all"
-        " priorities together: twice as many; None: twice max_num_seqs",
+        description="most waiting requests of this or a higher priority, in addition to"
+        " running ones; all priorities together: twice as many; none: twice"
+        " max_num_seqs",
     )
     max_body_mb: float = Field(
         MOST_BODY_MB, gt=0, le=MOST_BODY_MB, description="largest body of a request, MB"
     )
     longest_wait_s: float | Literal["off"] | None = Field(
         None,
-        description="a request with a longer predicted wait for its first token is refused; off:"
-        " only its client's own timeout counts; None: 30, or 5 x ttft_ms, if batching.sla is set"
-        " and neither classes nor admission is",
+        description="longest predicted wait for the first token, s; longer ones are refused;"
+        " off: no limit but the client's own deadline; none: 30 or 5 x ttft_ms, the"
+        " longer of the two, if batching.sla is set and neither classes nor"
+        " admission is",
     )
 
     @field_validator("longest_wait_s", mode="before")
@@ -190,13 +200,13 @@ def parse_classes(data: Any, where: str = "classes") -> ServiceClasses:
 
 
 def _wrong_aliases(classes: Mapping[str, ServiceClass], where: str) -> list[str]:
-    """Invalid aliases, and those that two classes have."""
+    """Invalid aliases, and aliases that two classes have."""
     found = []
     taken = {name: name for name in classes}
     for name, one in classes.items():
         for alias in one.aliases:
             if not NAME.fullmatch(alias) or alias in (AUTO, UNNAMED):
-                said = f"a name as those of classes, and not {AUTO!r} or {UNNAMED!r}"
+                said = f"a name as classes have, and not {AUTO!r} or {UNNAMED!r}"
             elif alias in taken:
                 said = f"class {taken[alias]!r} has that name"
             else:

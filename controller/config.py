@@ -64,12 +64,17 @@ class Sla(Block):
     """The latency SLO. Without ``itl_ms`` only memory and bounds limit the batch."""
 
     itl_ms: float | None = Field(
-        None, gt=0, le=A_DAY_MS, description="D_SLA: time between tokens, ms; up to a day"
+        None,
+        gt=0,
+        le=A_DAY_MS,
+        description="D_SLA: target for the time between two tokens, ms; up to a day",
     )
     ttft_ms: float | None = Field(
-        None, gt=0, le=A_DAY_MS, description="time to first token, ms; up to a day"
+        None, gt=0, le=A_DAY_MS, description="target for the time to first token, ms; up to a day"
     )
-    percentile: float = Field(99.0, ge=50, lt=100, description="share of tokens inside it, %")
+    percentile: float = Field(
+        99.0, ge=50, lt=100, description="share of tokens that must meet the targets, %"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -79,9 +84,9 @@ class Sla(Block):
             return given
         if given["delivery"] != "gaps":
             raise ValueError(
-                "delivery was removed, itl_ms holds for every gap between two tokens; leave it out,"
-                " and if longer gaps are fine raise itl_ms, lower percentile, or give the requests"
-                " that bear them a class of their own (classes)"
+                "delivery was removed, itl_ms holds for every gap between two tokens; leave it"
+                " out, and if longer gaps are fine raise itl_ms, lower percentile, or give the"
+                " requests that tolerate them a class of their own (classes)"
             )
         warn_removed("batching.sla.delivery", given["delivery"])
         return {key: value for key, value in given.items() if key != "delivery"}
@@ -115,7 +120,7 @@ class Bounds(Block):
     """B_min and B_max of the paper, in running requests."""
 
     min: int = Field(1, ge=1, description="B_min")
-    max: int | None = Field(None, ge=1, description="B_max; None: the engine's max_num_seqs")
+    max: int | None = Field(None, ge=1, description="B_max; none: the engine's max_num_seqs")
 
     @model_validator(mode="after")
     def _ordered(self) -> "Bounds":
@@ -146,10 +151,16 @@ class PaperOptions(Block):
         "tokens", description="lengths and eta in tokens, or in whole KV blocks"
     )
     alpha: int = Field(16, ge=1, description="width of Algorithm 2's search interval, requests")
-    delta: int = Field(4, ge=0, description="how far its idle end moves a window, requests")
+    delta: int = Field(
+        4,
+        ge=0,
+        description="how far the end of the search interval without a"
+        " measurement moves per window, requests",
+    )
     epsilon_d_ms: float = Field(2.0, ge=0, description="epsilon_D: dead band around D_SLA, ms")
     size_chunk: bool = Field(
-        False, description="PD fusion: Algorithm 2 sizes the token budget, not the batch"
+        False,
+        description="true: Algorithm 2 sizes the token budget instead of the batch (PD fusion)",
     )
 
 
@@ -159,8 +170,8 @@ class StaticOptions(Block):
     max_num_batched_tokens: int | None = Field(
         None,
         ge=1,
-        description="tokens of a step, at most; None, or more than the engine was started with: as"
-        " it was started",
+        description="most tokens of a step; none, or more than the engine was started with:"
+        " the engine's own value",
     )
 
 
@@ -173,16 +184,17 @@ class RolesOptions(Block):
 
     prefill: Literal["auto"] | int = Field(
         "auto",
-        description="engines that compute prompts: as many as let the fleet carry most, or a number"
-        " from 0; at least one decodes",
+        description="engines that compute prompts: auto (as many as give the fleet most"
+        " capacity), or a number from 0; at least one engine decodes",
     )
     direct: bool = Field(
         True,
-        description="the engine that decodes may compute the prompt, too, if its first token is"
-        " forecast to come sooner; false: all prompts go through a prefill engine if there is one",
+        description="true: the decode engine computes a prompt itself if the first token is"
+        " predicted to come sooner; false: all prompts go through a prefill engine"
+        " if there is one",
     )
     link_gbit_s: float = Field(25.0, gt=0, description="bandwidth of a KV transfer, Gbit/s")
-    link_latency_ms: float = Field(1.0, ge=0, description="latency of a KV transfer")
+    link_latency_ms: float = Field(1.0, ge=0, description="latency of a KV transfer, ms")
 
     @field_validator("prefill", mode="before")
     @classmethod
@@ -208,29 +220,34 @@ class BatchingConfig(Block):
         None,
         gt=0,
         lt=0.5,
-        description="epsilon_M: chance that KV memory overflows, 0.02 if none is set; under"
-        " `adaptive` the share of requests that may be preempted, which memory kept free is steered"
-        " by (nearly equal lengths overflow at once, and have more): if none is set, as many as"
-        " pay, and under sla.itl_ms so many that they make at most a tenth of the gaps late that"
-        " its percentile lets be; of short answers, that share",
+        description="epsilon_M: `paper`: chance that KV memory overflows; none: 0.02."
+        " `adaptive`: share of requests that may be preempted; it keeps as much KV"
+        " memory free as that takes, and more if lengths are nearly equal. None"
+        " with an SLA: preemptions may cause a tenth of the late tokens that"
+        " percentile allows. None without an SLA: preemptions are allowed as long"
+        " as throughput gains",
     )
-    enforce: bool = Field(True, description="false: compute and report, never touch the engine")
+    enforce: bool = Field(
+        True, description="false: limits are computed and reported, and not applied"
+    )
     step_aside: bool | None = Field(
         None,
-        description="requests too late for sla.ttft_ms let others go first; None: with `adaptive`",
+        description="true: a request that will miss sla.ttft_ms lets others go first; none:"
+        " true with `adaptive`",
     )
     lease_s: float = Field(
         5.0,
         ge=LEAST_LEASE_PERIODS * PERIOD_S,
         le=60,
-        description="how long limits hold without new ones, s; replicas report twice a second",
+        description="how long a replica uses its last limits if the controller sends none, s;"
+        " replicas report twice a second",
     )
     static: StaticOptions = StaticOptions()
     paper: PaperOptions = PaperOptions()
     roles: RolesOptions | None = Field(
         None,
-        description="engines that can do both compute prompts for others or decode, by turns: auto,"
-        " a number of prefill engines, or a block; None: each does all of its requests",
+        description="prefill and decode apart, with engines that change roles: auto, a number"
+        " of prefill engines, or a block; none: each engine does both",
     )
 
     @field_validator("roles", mode="before")

@@ -48,7 +48,7 @@ class Guard:
             if self.clock_s - self._said_s.get(what, -math.inf) >= SAY_AGAIN_S:
                 self._said_s[what] = self.clock_s
                 logger.exception(
-                    "An error of Brimful's own, in %s; the engine goes on (%d so far)",
+                    "Error in Brimful's own code, in %s; the engine goes on (%d so far)",
                     what,
                     self.errors,
                 )

@@ -64,23 +64,27 @@ RUNNING = _gauge("running", "requests", "Requests running in the engine.")
 WAITING = _gauge("waiting", "requests", "Requests waiting in the engine.")
 KV_USAGE = _gauge("kv_usage_ratio", "0 to 1", "Share of KV memory in use.")
 STEP = _gauge(
-    "step_seconds", "seconds", "Steps as they were: mean over the decodes since the last report."
+    "step_seconds", "seconds", "Measured step time: mean over the decodes since the last report."
 )
 PREDICTED_STEP = _gauge(
     "step_predicted_seconds",
     "seconds",
-    "The same steps by the step-time model, at their mean.",
+    "Predicted step time of the same steps, mean.",
 )
 STEP_ERROR = _gauge(
     "step_error_seconds",
     "seconds",
-    "What the step-time model leaves unexplained, root mean square.",
+    "Error of the step-time model, root mean square.",
 )
 CAPACITY = _gauge(
-    "capacity_requests_per_second", "requests/s", "What the replica carries inside the SLA."
+    "capacity_requests_per_second",
+    "requests/s",
+    "Requests/s that the replica carries inside the SLA.",
 )
 ARRIVAL_RATE = _gauge(
-    "arrival_requests_per_second", "requests/s", "Arrivals over the last ten seconds."
+    "arrival_requests_per_second",
+    "requests/s",
+    "Requests/s that arrived, over the last ten seconds.",
 )
 OUT_OF_REACH = _gauge(
     "sla_out_of_reach", "0 or 1", "1 if no batch keeps the SLA, whatever its size."
@@ -89,31 +93,34 @@ SLA = _gauge("sla_seconds", "seconds", "The SLA that is configured.", "latency")
 SLA_HELD = _gauge(
     "sla_held_ratio",
     "0 to 1",
-    "Share of the SLA that steps are held to, so that tokens leave the server inside it.",
+    "Share of the SLA that a step may take, so that tokens leave the server inside the SLA.",
 )
 LATE_ANYWAY = _gauge(
     "late_anyway_ratio",
     "0 to 1",
-    "Share of tokens over the last minute that were late and would have been without prompts.",
+    "Share of tokens over the last minute that were late and would be late without prompts too.",
 )
-SLA_TARGET = _gauge("sla_target_ratio", "0 to 1", "Share of tokens that are to be inside the SLA.")
+SLA_TARGET = _gauge("sla_target_ratio", "0 to 1", "Share of tokens that must be inside the SLA.")
 MODE = _gauge(
-    "control_mode", "0 or 1", "1 for who decides, 0 for the rest: leased, fallback, local.", "mode"
+    "control_mode",
+    "0 or 1",
+    "1 for the mode of control, 0 for the rest: leased, fallback, local.",
+    "mode",
 )
 ENFORCED = _gauge("enforced", "0 or 1", "1 if limits are applied, not only computed.")
-REPORT_AGE = _gauge(
-    "report_age_seconds", "seconds", "Since the engine last reported; 0 if it just did."
-)
+REPORT_AGE = _gauge("report_age_seconds", "seconds", "Time since the last report of the engine.")
 LONGEST_ITL = _gauge(
     "longest_itl_seconds", "seconds", "The longest time between tokens since the engine started."
 )
 CONTROLLER_AGE = _gauge(
-    "controller_age_seconds", "seconds", "Since the batch controller last answered this replica."
+    "controller_age_seconds",
+    "seconds",
+    "Time since the batch controller last answered this replica.",
 )
 CONFIG_REFUSED = _gauge(
     "config_refused",
     "0 or 1",
-    "Whether the last user_config was refused, so that what held before holds on.",
+    "1 if the last user_config was refused; the one before stays in force.",
 )
 TOKENS = _counter("tokens", "tokens", "Generated tokens after a request's first.")
 LATE_TOKENS = _counter("late_tokens", "tokens", "Tokens that came later than the SLA.")
@@ -125,22 +132,26 @@ LATE_FIRST_TOKENS = _counter(
     "late_first_tokens", "requests", "First tokens that came later than the SLA."
 )
 ITL = _counter(
-    "itl_seconds_bucket", "tokens", "Tokens by the time since the one before, cumulative.", "le"
+    "itl_seconds_bucket", "tokens", "Tokens by the time since the token before, cumulative.", "le"
 )
-TTFT = _counter("ttft_seconds_bucket", "requests", "First tokens by their time, cumulative.", "le")
+TTFT = _counter(
+    "ttft_seconds_bucket", "requests", "First tokens by the time to first token, cumulative.", "le"
+)
 ARRIVALS = _counter("arrivals", "requests", "Requests that came to the engine.")
 FINISHED = _counter("finished", "requests", "Requests that ran to their end.")
 PREEMPTIONS = _counter("preemptions", "requests", "Requests that lost their KV blocks.")
 BUSY = _counter("busy_seconds", "seconds", "Time in which the engine ran a step.")
 OWN_ERRORS = _counter("own_errors", "errors", "Errors in Brimful's own code; the engine went on.")
-STEPS = _counter("steps", "steps", "Steps by what the waiting requests waited for.", "bound_by")
+STEPS = _counter("steps", "steps", "Steps by the limit that kept requests waiting.", "bound_by")
 LET_IN = _counter("let_in", "requests", "Requests that admission let in.", "class")
 STARTED = _counter("started", "requests", "Requests that got a first token.", "class")
-LATE = _counter(
-    "late", "requests", "Requests that got it after their deadline, or could not in time.", "class"
-)
+LATE = _counter("late", "requests", "Requests whose first token missed its deadline.", "class")
 REFUSED = _counter("refused", "requests", "Requests that admission refused.", "class", "reason")
-QUEUED = _gauge("without_first_token", "requests", "Requests let in and without a first token.")
+QUEUED = _gauge(
+    "without_first_token",
+    "requests",
+    "Requests that admission let in and that have no first token yet.",
+)
 WAIT_ERROR = _counter(
     "wait_error_seconds_bucket",
     "requests",
@@ -150,28 +161,26 @@ WAIT_ERROR = _counter(
 DOOR = _counter(
     "door_requests",
     "requests",
-    "Requests at the door, by the name of their key and by what became of them there.",
+    "HTTP requests by the name of their API key and the outcome of the checks before the engine.",
     "key",
     "outcome",
 )
 AUTO_MODEL = _counter(
     "auto_model_requests",
     "requests",
-    "Requests for the name that stands for several models, by the model that they went to.",
+    "Requests for the auto model, by the model that was chosen.",
     "model",
 )
 PREFILLS = _counter(
     "prefills",
     "requests",
-    "Requests of a decode replica, by where their prompts were prefilled.",
+    "Requests of a decode replica, by the place of their prefill.",
     "where",
 )
 REMOTE_PREFILL = _counter(
     "remote_prefill_seconds", "seconds", "Time that requests waited for prefill replicas, summed."
 )
-ROUTED = _counter(
-    "routed", "requests", "Requests routed, by how that was decided.", "outcome", by="router"
-)
+ROUTED = _counter("routed", "requests", "Requests routed, by what decided.", "outcome", by="router")
 EXCHANGES = _counter(
     "controller_exchanges", "reports", "Reports that were answered.", by="controller"
 )
@@ -188,7 +197,11 @@ FAILOVERS = _counter(
     "failovers", "requests", "Requests of dead engines.", "group", "outcome", by="controller"
 )
 FAILOVER_GAP = _counter(
-    "failover_gap_seconds", "seconds", "From death to next token, summed.", "group", by="controller"
+    "failover_gap_seconds",
+    "seconds",
+    "Time from the death of an engine to the next token of each answer, summed.",
+    "group",
+    by="controller",
 )
 DESIRED = _gauge(
     "desired_replicas",
@@ -199,7 +212,7 @@ DESIRED = _gauge(
 SCALING_DEMAND = _gauge(
     "scaling_demand_requests_per_second",
     "requests/s",
-    "What comes, in requests as capacity has them.",
+    "Demand, in requests of the size that capacity counts.",
     by="autoscaling",
 )
 SCALING_CAPACITY = _gauge(
@@ -211,7 +224,7 @@ SCALING_CAPACITY = _gauge(
 REPLICA_START = _gauge(
     "replica_start_seconds",
     "seconds",
-    "What a replica's start is taken to last.",
+    "Time that a replica's start is expected to take.",
     by="autoscaling",
 )
 SCALING_REASON = _gauge(
@@ -228,20 +241,20 @@ BATCH_LINES = _gauge(
 BATCH_END = _gauge(
     "batch_end_seconds",
     "seconds",
-    "Until the oldest batch ends at the present rate; 0: not known, at most a year.",
+    "Time until the oldest batch ends at the present rate, at most a year; 0: unknown.",
     by="batches",
 )
 BATCH_WINDOW = _gauge(
     "batch_window_seconds",
     "seconds",
-    "Until the window of the oldest batch ends; 0: there is none.",
+    "Time until the completion window of the oldest batch ends; 0: no batch.",
     by="batches",
 )
 BATCH_ANSWERS = _counter(
     "batch_answers", "lines", "Lines that have an answer.", "outcome", by="batches"
 )
 BATCH_TOKENS = _counter(
-    "batch_tokens", "tokens", "Tokens of answers, as their usage says.", "kind", by="batches"
+    "batch_tokens", "tokens", "Tokens of answers, by their usage.", "kind", by="batches"
 )
 
 METRICS: tuple[Metric, ...] = tuple(

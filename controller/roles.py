@@ -260,7 +260,7 @@ def splits(
 
 
 def best_of(found: Sequence[Split]) -> Split:
-    """The split that carries most; the fewest prefill engines within ``WORTH`` of it."""
+    """The split with most capacity; the fewest prefill engines within ``WORTH`` of the best."""
     most = max(one.per_s for one in found)
     return next(one for one in found if one.per_s >= most / (1 + WORTH))
 

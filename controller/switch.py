@@ -1,6 +1,6 @@
 """Switching control off and on while replicas run: which switches hold, and which is newest.
 
-The controller and every replica have copies of a small table and send all of it with each sync.
+The controller and every replica have copies of a small table and send it whole with each sync.
 Merging two tables keeps the newest switch of each scope. So the order of merges does not matter,
 and a new controller or replica has the newest after one sync.
 """

@@ -1,4 +1,4 @@
-"""A deployment that does nothing, on each lasting worker: its other replica is given back last.
+"""A deployment that does nothing, on each lasting worker, so that Serve removes its replica last.
 
 Ray Serve 2.60 takes replicas from the nodes with the fewest first, and of nodes with as many from
 the one whose replica is the oldest: without an anchor lasting workers would stand empty while spot

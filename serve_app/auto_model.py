@@ -1,6 +1,6 @@
 """The name that stands for several models: each request goes to one, by rules in their order. Pure.
 
-``auto_model`` next to ``llm_configs``: small requests go to the small model, and those that a rule
+``auto_model`` next to ``llm_configs``: small requests go to the small model, and any that a rule
 names to another. It is for the plain ingress; direct streaming has one model per application.
 """
 
@@ -20,8 +20,8 @@ from serve_app.routing.prompt import read_prompt
 AUTO = "auto_model"
 CHARACTERS_A_TOKEN = 4  # of English text by the usual tokenizers; the ingress has none
 NO_INGRESS = (
-    "direct streaming takes one model per application, and no ingress reads what is asked; leave"
-    " RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING unset, or leave the key out"
+    "with direct streaming an application has one model, and no ingress reads requests; unset"
+    " RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING, or leave the key out"
 )
 MEDIA = ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url")
 
@@ -30,30 +30,34 @@ HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-
 
 
 class Rule(Block):
-    """Which requests go to a model: those of which all that is set here is true."""
+    """A rule: requests that meet all conditions set here go to this model."""
 
     removed: ClassVar[Mapping[str, str]] = {"idle_frac": "rules go by what is asked alone"}
 
     model: str = Field(description="the model_id")
     prompt_tokens: PositiveInt | None = Field(
-        None, description="the prompt has so many tokens or more, taken as a quarter of its text"
+        None, description="the prompt has at least this many tokens, estimated as characters / 4"
     )
-    tools: bool | None = Field(None, description="true: tools are offered to it; false: none are")
-    media: bool | None = Field(None, description="true: images, audio or video are in it")
-    service_tier: str | None = Field(None, description="it asks for this class")
-    headers: dict[HeaderName, str] = Field({}, description="it has these, with these values")
+    tools: bool | None = Field(None, description="true: the request has tools; false: it has none")
+    media: bool | None = Field(
+        None, description="true: the request has images, audio or video; false: it has none"
+    )
+    service_tier: str | None = Field(None, description="the request names this class")
+    headers: dict[HeaderName, str] = Field(
+        {}, description="the request has these headers with these values"
+    )
 
     @field_validator("headers")
     @classmethod
     def _by_small_names(cls, headers: dict[str, str]) -> dict[str, str]:
         small = {name.lower(): value.strip() for name, value in headers.items()}
         if len(small) < len(headers):
-            raise ValueError("a name stands there twice; small and capital letters are the same")
+            raise ValueError("a name is given twice; case does not matter")
         return small
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """What is set, by key; a header as ``headers.NAME``."""
+        """The conditions that are set, by key; a header as ``headers.NAME``."""
         told = self.model_dump(exclude={"model", "headers"}, exclude_none=True)
         return told | {f"headers.{name}": value for name, value in self.headers.items()}
 
@@ -68,7 +72,7 @@ class Rule(Block):
         )
 
     def implies(self, other: "Rule") -> bool:
-        """Whether the other matches whatever this one does."""
+        """Whether the other rule matches all requests that this one matches."""
         mine, theirs = self.conditions, other.conditions
         more = mine.get("prompt_tokens", 0) >= theirs.pop("prompt_tokens", 0)
         return more and theirs.items() <= mine.items()
@@ -77,18 +81,18 @@ class Rule(Block):
 class AutoModel(Block):
     """``auto_model`` of an application with several models."""
 
-    name: str = Field("auto", min_length=1, description="what clients ask for")
-    default: str = Field(description="the model_id if no rule matches")
-    rules: tuple[Rule, ...] = Field((), description="the first that matches says which model")
+    name: str = Field("auto", min_length=1, description="model name that clients send")
+    default: str = Field(description="model_id of the model if no rule matches")
+    rules: tuple[Rule, ...] = Field((), description="the first rule that matches chooses the model")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """What rules look at of a request.
+    """The parts of a request that rules look at.
 
     Args:
-        prompt_tokens: by the length of its text.
-        headers: by their names in small letters.
+        prompt_tokens: estimated from the length of the text.
+        headers: by their names in lower case.
     """
 
     prompt_tokens: int
@@ -126,11 +130,11 @@ def choose(auto: AutoModel, asked: RequestFacts) -> str:
 
 
 def problems(auto: AutoModel, models: Iterable[str], where: str) -> list[str]:
-    """Models that are not there, and rules that never match, or always do."""
+    """Problems: models that do not exist, and rules that match never or always."""
     known = list(models)
     found = []
     if auto.name in known:
-        found.append(f"{where}.name: {auto.name!r} is not allowed: it is a model's own")
+        found.append(f"{where}.name: {auto.name!r} is not allowed: a model has this name")
     allowed = f"allowed: {', '.join(map(repr, known))}"
     named = {f"{where}.default": auto.default} | {
         join(where, ["rules", k, "model"]): rule.model for k, rule in enumerate(auto.rules)
@@ -140,10 +144,12 @@ def problems(auto: AutoModel, models: Iterable[str], where: str) -> list[str]:
     for k, rule in enumerate(auto.rules):
         at = join(where, ["rules", k])
         if not rule.conditions:
-            found.append(f"{at}: it always matches; name the model as {where}.default")
+            found.append(f"{at}: this rule always matches; name the model as {where}.default")
         before = next((j for j in range(k) if rule.implies(auto.rules[j])), None)
         if before is not None:
-            found.append(f"{at}: it never matches: rules[{before}] has all of its requests")
+            found.append(
+                f"{at}: this rule never matches: rules[{before}] takes all of its requests"
+            )
     return found
 
 

@@ -1,8 +1,8 @@
 """How many replicas: Ray Serve's autoscaling policy, by demand and SLA capacity.
 
 Ray Serve runs it inside its own controller about ten times a second and pickles this module by
-value, to a process that may not have this project. What it decides by is pickled by value as well,
-and needs the standard library alone. It never blocks and never raises there.
+value, to a process that may not have this project. Its own imports are pickled by value
+as well, and need only the standard library. It never blocks and never raises there.
 """
 
 import logging
@@ -23,7 +23,7 @@ for _name in [name for name in sys.modules if name.startswith("serve_app.scaling
 
 REASON, WORDS = "brimful_reason", "brimful_words"  # in the policy's state, with ...
 DESIRED = "brimful_desired"
-PERIOD_S = 1.0  # figures come every second or two, and Ray Serve computes them when they are read
+PERIOD_S = 1.0  # metrics arrive every second or two, and Ray Serve computes them when they are read
 
 logger = logging.getLogger("ray.serve")
 
@@ -33,7 +33,7 @@ class CapacityPolicy:
 
     ``serve_app.scaling.decide`` decides, once a second. Ray Serve then applies its delays, factors
     and bounds; its factors change by how much the number goes up or down, and never a number that
-    is to stay (``_through_factors``). Whatever goes wrong here leaves the number of replicas as it
+    is to stay (``_through_factors``). Any error here leaves the number of replicas as it
     is, and is logged once.
     """
 
@@ -47,8 +47,8 @@ class CapacityPolicy:
     def __call__(self, ctx: Any) -> tuple[float, dict[str, Any]]:
         """``(desired replicas, state)`` from an ``AutoscalingContext``.
 
-        The number is a fraction only where Ray Serve's factors are to make the one that is meant of
-        it; ``state`` has that one.
+        The number is a fraction only if Ray Serve's factors must turn it into the wanted number,
+        which ``state`` has.
         """
         try:
             decision = self._decide(ctx)
@@ -71,8 +71,8 @@ class CapacityPolicy:
         self._log(before, decision)
         try:
             self._export.tell(ctx, decision, now_s)
-        except Exception as error:  # what is decided holds all the same
-            self._complain(error, "Autoscaling decides, and cannot tell others what.")
+        except Exception as error:  # the decision holds all the same
+            self._complain(error, "Autoscaling decides, but cannot publish its decisions.")
         return decision
 
     def _log(self, before: Decision | None, now: Decision) -> None:
@@ -93,7 +93,7 @@ class CapacityPolicy:
 
 
 def _as_it_is(ctx: Any) -> int:
-    """The number of replicas there is to be, wherever it can be read."""
+    """The target number of replicas, from any place that has it."""
     for name in ("target_num_replicas", "current_num_replicas", "capacity_adjusted_min_replicas"):
         try:
             known = number(getattr(ctx, name, None))
@@ -105,11 +105,11 @@ def _as_it_is(ctx: Any) -> int:
 
 
 def _through_factors(desired: int, ctx: Any) -> float:
-    """The number of which Ray Serve's factors make one on the same side of the target.
+    """The number that Ray Serve's factors turn into one on the same side of the target.
 
-    Ray Serve multiplies what is missing to the replicas that run, not to those that were asked
+    Ray Serve multiplies what is missing to the running replicas, not to the number that was asked
     for (``_apply_scaling_factors`` in its ``autoscaling_policy``). So while some start, a factor
-    above 1 would raise a number that is to stay at every look, ten times a second, up to
+    above 1 would raise a number that should stay, ten times a second, up to
     ``max_replicas``; and one below 1 would call off starts that are still needed.
     """
     try:
@@ -125,5 +125,5 @@ def _through_factors(desired: int, ctx: Any) -> float:
         # Half a replica less, so that no rounding lifts it over the target.
         missing = target - 0.5 - current
         return current + missing / (up if target > current else down)
-    except Exception:  # a context without a configuration, or with another one
+    except Exception:  # the context has no configuration, or another kind
         return desired

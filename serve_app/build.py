@@ -48,12 +48,12 @@ A = TypeVar("A", LLMServingArgs, PDServingArgs)
 
 
 def build_app(args: Args) -> Application:
-    """Ray Serve LLM's OpenAI-compatible application, every replica of it under the controller.
+    """Ray Serve LLM's OpenAI-compatible application, all its replicas under the controller.
 
     Args:
         args: what ``ray.serve.llm:build_openai_app`` takes; each entry of ``llm_configs`` (a
             mapping, or the path of a YAML file with one) may hold ``batching`` and ``scaling``. An
-            ``LLMConfig`` has no room for these: its replicas go by their defaults. Beside
+            ``LLMConfig`` has no room for these: its replicas use the defaults. Next to
             ``llm_configs`` there may be ``security``. In its place ``prefill_config`` and
             ``decode_config``, two such entries, serve one model by two kinds of engines.
 
@@ -68,7 +68,7 @@ def build_app(args: Args) -> Application:
     apart = isinstance(checked, PDServingArgs)
     try:
         app = build_pd(checked) if apart else build_openai_app(checked)
-    except ValueError as error:  # Ray's own rules, as that direct streaming takes one model
+    except ValueError as error:  # Ray's own rules, such as one model with direct streaming
         raise ConfigError([f"args: {error}"]) from None
     asked = [checked.decode_config] if apart else checked.llm_configs
     if app._ingress_request_router and not any(map(needs_llm_router, asked)):
@@ -85,7 +85,7 @@ def _checked(args: Args) -> LLMServingArgs | PDServingArgs:
 
 
 def _guard(ingress: IngressClsConfig, security: Security, auto: AutoModel | None = None) -> None:
-    """Put our door on Ray Serve LLM's own ingress, which is what answers HTTP then."""
+    """Put our middleware on Ray Serve LLM's own ingress, which then answers HTTP."""
     if ingress.ingress_cls is OpenAiIngress:
         ingress.ingress_cls = AdmissionIngress
     if issubclass(ingress.ingress_cls, AdmissionIngress):
@@ -107,7 +107,7 @@ def _refuse_auto_model(args: Args) -> None:
 
 
 def _leave_it_to_haproxy(app: Application) -> None:
-    """Let HAProxy send each request where fewest are open, without asking a router's replica."""
+    """Let HAProxy send each request to the replica with the fewest open ones, without a router."""
     app._ingress_request_router = None
     # Ray Serve LLM's round robin was meant for that router, and is refused without one.
     app._bound_deployment = app._bound_deployment.options(
@@ -116,7 +116,7 @@ def _leave_it_to_haproxy(app: Application) -> None:
 
 
 def needs_llm_router(config: LLMConfig) -> bool:
-    """Whether somebody has to be asked for a replica: a request router, or who knows adapters."""
+    """Whether a replica must be asked for: from a request router, or one that knows adapters."""
     named = config.deployment_config.get("request_router_config")
     return named is not None or config.lora_config is not None
 
@@ -167,7 +167,7 @@ def build_pd(args: PDServingArgs) -> Application:
     """Ray's ``build_pd_openai_app``, which names its server classes itself.
 
     Raises:
-        ValueError: Ray's own rules, as that direct streaming has no ingress to configure.
+        ValueError: Ray's own rules, such as no ingress to configure with direct streaming.
     """
     prefill = build_llm_deployment(args.prefill_config, name_prefix=NAME_PREFIX["prefill"])
     decode, bound = args.decode_config, {"prefill_server": prefill}

@@ -18,16 +18,16 @@ from serve_app.record import Call, caller
 from serve_app.snapshot import connect, engines_of, read_snapshot
 
 PERIOD_S = 1.0
-LOOK_S = 10.0  # for replicas that came
-MOST_BYTES = 1e9  # of a file, where a capture ends
-MOST_AT_ONCE = 64  # replicas that are asked
-TAKEN = "is captured by another, or was so until less than 30 s ago; wait for its end"
+LOOK_S = 10.0  # between looks for new replicas
+MOST_BYTES = 1e9  # of a file; then a capture ends
+MOST_AT_ONCE = 64  # replicas that are asked at once
+TAKEN = "is captured by another command, or was until less than 30 s ago; wait until that has ended"
 ABOUT = (
-    "Write each request of a running fleet, once it has ended, as a line of JSON: arrival (Unix"
-    " time), tokens in and out, max_tokens, priority, class, whether its client left, and hashes"
-    " of what its prompt begins with, one for each 512 tokens. No contents: the hashes are made"
-    " under a key of this capture that is written nowhere. What admission refused is not in it."
-    " `brimful replay --workload FILE` replays it. Nothing is restarted."
+    "Write each request of a running fleet, once it has ended, as a line of JSON: arrival"
+    " (Unix time), tokens in and out, max_tokens, priority, class, whether its client left,"
+    " and hashes of the beginning of its prompt, one for each 512 tokens. No contents are"
+    " written, and the key of the hashes is stored nowhere. Requests that admission refused"
+    " are left out. `brimful replay --workload FILE` replays the file. No replica is restarted."
 )
 EPILOG = "Ctrl-C ends it, and a file of 1 GB. Hashes of two captures do not compare."
 Callers = Callable[[], dict[str, Call]]
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = ABOUT, EPILOG
     add_out(parser, "JSONL, a new file")
     parser.add_argument("--seconds", type=above_0, help="how long (default: until Ctrl-C)")
-    add_group(parser, "replicas of this group alone")
+    add_group(parser, "only replicas of this group")
     add_address(parser)
 
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             with suppress(BrimfulError):  # gone since it reported
                 known[replica_id] = caller(replica_id)
         if not known:
-            raise BrimfulError("nothing was captured: Ray Serve has none of the replicas any more")
+            raise BrimfulError("nothing was captured: Ray Serve has removed all these replicas")
         return dict(known)
 
     try:
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
                     args.out.unlink()
     except OSError as error:  # of a full disk, too
         raise BrimfulError(f"--out: {args.out}: {error.strerror}") from None
-    told = f", {lost:,} more ended between two looks and were lost" if lost else ""
+    told = f", {lost:,} more ended between two reads and were lost" if lost else ""
     print(f"{args.out}: {bar.n:,} requests{told}", file=sys.stderr)
     return 0
 
@@ -94,14 +94,14 @@ def capture(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Append what ends in the next ``seconds``; how many were lost.
+    """Append requests that end in the next ``seconds``; returns how many were lost.
 
     Args:
-        tell: is told how many were written, again and again.
-        warn: is told of replicas that do not answer; they are asked again.
+        tell: called repeatedly with the number written.
+        warn: called with replicas that do not answer; they are asked again.
 
     Raises:
-        BrimfulError: at the beginning another captures one of the replicas, or none answers.
+        BrimfulError: another capture has one of the replicas, or none answers at the beginning.
     """
     begin_s, looked_s = clock(), clock()
     calls = callers()
@@ -125,10 +125,10 @@ def capture(
 
 
 class _Asking:
-    """Asks all replicas at once: one that does not answer holds up no other.
+    """Asks all replicas at once: one that does not answer does not delay the others.
 
     Attributes:
-        lost: how many requests ended and are not told of.
+        lost: requests that ended and were not recorded.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class _Asking:
         """Begin to record.
 
         Raises:
-            BrimfulError: another captures one of them, or not one answers.
+            BrimfulError: another capture has one of them, or none answers.
         """
         self.ask(calls)
         self.take()
@@ -159,28 +159,30 @@ class _Asking:
             raise BrimfulError("nothing was captured")
 
     def look(self, callers: Callers, before: dict[str, Call]) -> dict[str, Call]:
-        """The replicas that there are now, and those that answer all the same."""
+        """The present replicas, and removed ones that still answer."""
         try:
             now = callers()
         except BrimfulError as error:
-            self._warn(f"{error}; going on with the replicas that were there")
+            self._warn(f"{error}; the capture goes on with the replicas known so far")
             return before
         return {one: call for one, call in before.items() if one not in self._problems} | now
 
     def ask(self, calls: dict[str, Call], *, on: bool = True) -> None:
-        """Ask for what ended; have it recorded from now on, or no longer."""
+        """Ask for ended requests; turn recording on or off from now on."""
         for replica_id in calls.keys() - self._asked.keys():
             call = calls[replica_id]
             self._asked[replica_id] = self._pool.submit(call, "requests", self._owner, on)
 
     def take(self, wait_s: float | None = None) -> None:
-        """Append what they answer in so many seconds; None: all do, or have failed to."""
+        """Append what they answer within this time; None: until all answered or failed."""
         done = wait(self._asked.values(), wait_s).done
         for replica_id in [one for one, future in self._asked.items() if future in done]:
             try:
                 drained = self._asked[replica_id].result()
             except BrimfulError as error:
-                self._problem(replica_id, f"{error}; what ends there meanwhile may be missing")
+                self._problem(
+                    replica_id, f"{error}; requests that end there meanwhile may be missing"
+                )
             else:
                 if drained is None:
                     self._problem(replica_id, f"replica {replica_id} {TAKEN}")
@@ -197,8 +199,8 @@ class _Asking:
         self._problems.pop(replica_id, None)
         if drained["fresh"] and replica_id in self._begun:
             self._warn(
-                f"replica {replica_id} was not asked for 30 s and recorded no more; it does again,"
-                " and what ended meanwhile is missing"
+                f"replica {replica_id} was not read for 30 s and stopped recording; it records"
+                " again, and requests that ended meanwhile are missing"
             )
         self._begun.add(replica_id)
         for row in sorted(drained["requests"], key=lambda row: row["arrival_s"]):

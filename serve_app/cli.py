@@ -11,55 +11,67 @@ from controller.errors import BrimfulError
 from controller.version import RELEASE
 from replicas.server.proxies import go_past
 
-ABOUT = "Batches that fill KV memory and keep the latency SLA: show them, explain, check, try."
+ABOUT = (
+    "vLLM batches that fill KV memory and keep the latency SLA: serve, show, explain,"
+    " check, simulate."
+)
 
 # name: (module with add_arguments(parser) and run(args) -> exit status, what the user gets). If
 # the module has TAKES_MORE, ``args.more`` is what no argument of its own took, of ``args.argv``.
 COMMANDS = {
-    "serve": ("serve_app.launch.command", "a model, from nothing to the first token"),
+    "serve": ("serve_app.launch.command", "start Ray and a model, and ask for a first token"),
     "stop": (
         "serve_app.launch.stop",
         "remove applications, and the controller with the last",
     ),
-    "env": ("serve_app.environment", "the variables that Ray has to be started with"),
-    "status": ("serve_app.status", "how full each replica of a running cluster is, and its limits"),
-    "explain": ("serve_app.explain", "what holds each replica's batch back, and what would help"),
-    "enforce": ("serve_app.enforce", "control off or on in a running cluster, nothing restarted"),
-    "record": ("serve_app.record", "a running replica's steps as a profile file, for `replay`"),
-    "capture": ("serve_app.capture", "a running fleet's requests as JSONL, for `replay`"),
+    "env": ("serve_app.environment", "environment variables that Ray must be started with"),
+    "status": ("serve_app.status", "limits and load of each replica of a running cluster"),
+    "explain": ("serve_app.explain", "what limits each replica's batch, and what would help"),
+    "enforce": (
+        "serve_app.enforce",
+        "switch control off or on in a running cluster, without a restart",
+    ),
+    "record": (
+        "serve_app.record",
+        "record a running replica's steps as a profile file, for `replay`",
+    ),
+    "capture": ("serve_app.capture", "record a running fleet's requests as JSONL, for `replay`"),
     "check": (
         "serve_app.checks.command",
-        "every mistake in a Serve config or RayService, before deploying",
+        "find every mistake in a Serve config or RayService before deploying",
     ),
     "apply": (
         "serve_app.apply.command",
-        "a changed Serve config, without new replicas where that goes",
+        "apply a changed Serve config, without new replicas if possible",
     ),
-    "demo": ("serve_app.demo.command", "two real engines on this machine under real requests"),
+    "demo": (
+        "serve_app.demo.command",
+        "run two real engines on this machine under real requests",
+    ),
     "replay": (
         "simulator.replay.command",
-        "what a policy would make of a workload; needs no accelerator",
+        "simulate a workload under a policy; needs no accelerator",
     ),
     "shadow": (
         "simulator.replay.shadow",
-        "what captured requests would have seen with control, and without",
+        "replay captured requests with control and without",
     ),
     "fleet": (
         "simulator.fleet.command",
-        "what an autoscaling policy would make of a day; needs no accelerator",
+        "simulate a day of traffic under an autoscaling policy; needs no accelerator",
     ),
     "plan": (
         "simulator.plan.command",
         "memory, batch, capacity and cost of a model on a card, from its config.json alone",
     ),
-    "model": ("serve_app.demo.model", "a small model to try things with"),
+    "model": ("serve_app.demo.model", "make a small model to try things with"),
 }
-# Names of before, and what they stand for.
+# Former names, and what they stand for.
 OLD_NAMES = {
     "small-model": ("model", "--kind", "smollm2"),
     "tiny-model": ("model", "--kind", "llama"),
 }
-# Packages that some commands need: the extra of ours that brings each.
+# Packages that some commands need, and our extra that brings each.
 SERVE = ("ray", "requests", "rich", "tqdm", "aiohttp", "fsspec", "jsonschema", "psutil")
 EXTRAS = {
     "matplotlib": "plot",
@@ -70,7 +82,7 @@ FAILED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141  # the last two as a shell report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand: what goes wrong becomes one message and exit status 2."""
+    """Run one subcommand; an error becomes one message and exit status 2."""
     argv = list(sys.argv[1:] if argv is None else argv)
     argv = [*(OLD_NAMES.get(argv[0], argv[:1]) if argv else ()), *argv[1:]]
     go_past()
@@ -80,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             status = _run(argv)
         finally:
-            sys.stdout.flush()  # here, where a closed pipe is still heard of
+            sys.stdout.flush()  # here, while a closed pipe still raises
     except BrimfulError as error:
         return _fail(str(error))
     except ModuleNotFoundError as error:
@@ -89,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"this needs {package}; install Brimful with its `{EXTRAS[package]}` extra")
     except BrokenPipeError:
-        # Whoever read the output is gone (`| head`); Python would complain again at exit.
+        # The reader of the output is gone (`| head`); Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except OSError as error:

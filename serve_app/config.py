@@ -1,4 +1,4 @@
-"""The blocks that Brimful adds to an entry of ``llm_configs``, and what becomes of them."""
+"""The blocks that Brimful adds to an entry of ``llm_configs``, and the settings they become."""
 
 import hashlib
 import json
@@ -27,12 +27,12 @@ from serve_app.routing.settings import (
     request_router_config,
 )
 
-# What a model with a server class of its own (a reward model of Ray's examples) can do.
+# The way out for a model with its own server class (a reward model of Ray's examples).
 ELSEWHERE = (
     ", or serve this model by import_path: ray.serve.llm:build_openai_app, without our blocks"
 )
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
-# Our policy waits by itself, and differently for more and for fewer (decision 22).
+# Our policy has delays of its own, different for more and for fewer replicas (decision 22).
 AUTOSCALING_DEFAULTS = {
     "upscale_delay_s": 0.0,
     "downscale_delay_s": 60.0,
@@ -43,19 +43,19 @@ SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
 SERVER = "replicas.server.server:BrimfulServer"
 MODEL_FILES = "replicas.server.model_files:FetchedByReplica"
 EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
-# A replica being removed ends its streams, however long they take: as long as HAProxy keeps them
-# over a change of replicas (``haproxy.ENVIRONMENT``). One that is idle ends at once.
+# A removed replica lets its streams end, for as long as HAProxy keeps them over a change of
+# replicas (``haproxy.ENVIRONMENT``). An idle replica ends at once.
 DRAIN_TIMEOUT_S = 1800.0
 EMULATED_SERVER = "replicas.emulator.emulated_server:EmulatedServer"
-SECURITY = "security"  # beside llm_configs: it is the whole application's
+SECURITY = "security"  # next to llm_configs: it is the whole application's
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine", "failover")
-# The replica's two event loops become one: each token would be handed from one to the other.
+# One event loop per replica: with two, each token would be passed from one to the other.
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
 A_DAY_S = 86_400.0
 
 
 def of_ranks(args: Mapping[str, Any], where: str) -> list[str]:
-    """What to say of the arguments of Ray's builder of data parallel ranks; empty for others."""
+    """Problems of arguments for Ray's builder of data parallel ranks; empty for others."""
     if "llm_config" not in args or "llm_configs" in args:
         return []
     return [
@@ -68,10 +68,10 @@ def of_ranks(args: Mapping[str, Any], where: str) -> list[str]:
 def with_policy(
     block: dict[str, Any], policy_kwargs: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """The block as it is where it names a policy, else ours with our delays.
+    """The block as it is if it names a policy, else ours with our delays.
 
     Raises:
-        ConfigError: its policy has no function, for which Ray Serve would take its default.
+        ConfigError: its policy names no function, so Ray Serve would use its default.
     """
     policy = block.get("policy")
     if policy is None:
@@ -89,9 +89,9 @@ def with_policy(
 
 
 def names_function(policy: Any) -> bool:
-    """Whether a ``policy`` says which function decides; Ray Serve's default decides else.
+    """Whether a ``policy`` names a function; else Ray Serve's default decides.
 
-    Ray's own object puts its default if none is given: as an object, that names none.
+    Ray's own object fills in its default: an object names none.
     """
     if isinstance(policy, Mapping):
         return bool(policy.get("policy_function"))
@@ -100,9 +100,9 @@ def names_function(policy: Any) -> bool:
 
 
 def variable_problems(entry: dict[str, Any], where: str) -> list[str]:
-    """Variables in an entry of ``llm_configs`` that are no text.
+    """Variables in an entry of ``llm_configs`` that are not text.
 
-    Ray looks at them only when it has reserved a replica's place, and does not free that again.
+    Ray looks at them only after it has reserved a replica's place, which it then never frees.
     """
     own = f"{where}.deployment_config.ray_actor_options"
     deployment = entry.get("deployment_config")
@@ -116,7 +116,7 @@ def variable_problems(entry: dict[str, Any], where: str) -> list[str]:
 
 
 def text_problems(variables: Any, where: str) -> list[str]:
-    """Values of ``env_vars`` that are no text."""
+    """Values of ``env_vars`` that are not text."""
     if variables is not None and not isinstance(variables, dict):
         return [f"{where}: {shown(variables)} is not allowed: it must be a mapping"]
     return [
@@ -133,9 +133,9 @@ def model_id(entry: dict[str, Any]) -> str:
 
 
 def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Executor) -> str:
-    """Replicas share what they learn where model, accelerator, engine and batching agree.
+    """Replicas share statistics if model, accelerator, engine and batching are equal.
 
-    The model's source counts, not its name alone: two versions may be served under one name.
+    The model's source counts too, because two versions may be served under one name.
     """
     same = (
         entry.get("model_loading_config") or {},
@@ -151,7 +151,7 @@ def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Execut
 
 
 class ScalingConfig(Block):
-    """How many replicas traffic is worth; used where ``autoscaling_config`` is given."""
+    """How many replicas the traffic needs; used if ``autoscaling_config`` is given."""
 
     removed: ClassVar[Mapping[str, str]] = {
         "late_frac": "0.7% of the requests may be late",
@@ -165,23 +165,27 @@ class ScalingConfig(Block):
         1.0,
         gt=0,
         le=1,
-        description="rho: share of its capacity a replica should carry of the load provided for",
+        description="rho: share of its capacity that each replica is planned to carry",
     )
     drain_s: float = Field(
         20.0,
         gt=0,
         le=A_DAY_S,
-        description="T_drain: how fast a backlog should be gone; outside engines, a start at least",
+        description="T_drain: time in which the queue should be worked off, s; requests that"
+        " wait outside the engines get at least the time of a start",
     )
     start_s: float = Field(
-        60.0, ge=0, le=A_DAY_S, description="a replica's start, until one was seen"
+        60.0,
+        ge=0,
+        le=A_DAY_S,
+        description="time that a replica takes to start, s, until one start has been measured",
     )
     at_risk: float = Field(
         0.0,
         ge=0,
         le=0.9,
-        description="share of the replicas above min_replicas without which the others have to"
-        " carry the load: spot machines that may go at once",
+        description="share of the replicas above min_replicas that may vanish at once (spot"
+        " machines); so many more are started",
     )
 
 
@@ -203,7 +207,7 @@ def ray_llm_config(
         security: the application's block; None: all defaults.
 
     Raises:
-        ConfigError: a block is wrong, or the entry sets what Brimful has to set.
+        ConfigError: a block is wrong, or the entry sets a key that Brimful sets.
     """
     rest = {key: value for key, value in entry.items() if key not in BLOCKS}
     batching = parse_batching(entry.get("batching"), f"{where}.batching")
@@ -222,7 +226,7 @@ def ray_llm_config(
         given_deployment = _mapping(rest, "deployment_config", where)
         if found := live_role_problems(entry, given_deployment, batching, router, where):
             raise ConfigError(found)
-        # KV that could not be loaded is computed here: nobody fails for another engine's fault.
+        # If KV cannot be loaded, it is computed here: no request fails for another engine's fault.
         engine_kwargs[KV] = {"kv_load_failure_policy": "recompute", **engine_kwargs[KV]}
     _check_trust(rest, engine_kwargs, security, where)
     runtime_env = _mapping(rest, "runtime_env", where)
@@ -283,7 +287,7 @@ def _route(
     classes: ServiceClasses | None,
     where: str,
 ) -> None:
-    """Name our router to Ray Serve, where the deployment does not name one."""
+    """Name our router to Ray Serve, if the deployment does not name one."""
     router = parse_router(entry.get("router"), f"{where}.router")
     if router.gather_classes:
         problem = "true is not allowed "
@@ -291,18 +295,18 @@ def _route(
             problem += f"with policy {router.policy!r}: only headroom knows classes"
             raise ConfigError([f"{where}.router.gather_classes: {problem}"])
         if not (classes and ends_of(promised(classes))):
-            problem += "without classes that differ in itl_ms: nothing is to gather"
+            problem += "without classes that differ in itl_ms: there is nothing to gather"
             raise ConfigError([f"{where}.router.gather_classes: {problem}"])
     if deployment.get("request_router_config") is None:
         if not by_haproxy(router if entry.get("router") is not None else None, deployment):
             deployment["request_router_config"] = request_router_config(router, classes)
     elif entry.get("router") is not None:
         problem = f"{where}.router: is not allowed with deployment_config.request_router_config"
-        raise ConfigError([f"{problem}, which names a router, too; leave one of them out"])
+        raise ConfigError([f"{problem}, which also names a router; leave one of them out"])
 
 
 def classes_of(entry: dict[str, Any], where: str) -> ServiceClasses | None:
-    """The entry's classes; None where it has no ``classes`` block.
+    """The entry's classes; None: it has no ``classes`` block.
 
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
@@ -406,14 +410,14 @@ def _check_trust(
     model = model_id(entry)
     if engine_kwargs.get("trust_remote_code") and model not in security.trust_remote_code:
         found.append(
-            f"{where}.engine_kwargs.trust_remote_code: runs code that comes with the model; where"
-            f" that is meant, name it beside llm_configs: {SECURITY}: {{trust_remote_code:"
-            f" [{model}]}}"
+            f"{where}.engine_kwargs.trust_remote_code: runs code that comes with the model; if"
+            f" you want that, name the model next to llm_configs: {SECURITY}:"
+            f" {{trust_remote_code: [{model}]}}"
         )
-    if engine_kwargs.get("api_key") is not None:  # which is not repeated
+    if engine_kwargs.get("api_key") is not None:  # the message does not repeat the key
         found.append(
-            f"{where}.engine_kwargs.api_key: is not allowed: Ray shows the configuration to whoever"
-            f" asks; use {SECURITY}.keys beside llm_configs"
+            f"{where}.engine_kwargs.api_key: is not allowed: Ray shows the configuration to"
+            f" everyone who asks; use {SECURITY}.keys next to llm_configs"
         )
     if found:
         raise ConfigError(found)

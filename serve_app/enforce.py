@@ -24,11 +24,11 @@ REFUSED_S = 10.0  # a replica reports every second at least: one refused before 
 SETTLED_S = 5.0  # until then a controller that has just started may lack a replica's report
 
 ABOUT = (
-    "Switch control off or on while everything runs: nothing is restarted, no request is lost."
-    " off: every replica runs at vLLM's own limits and in vLLM's own order; what control would do"
-    " is computed, reported and shown all the same. on: as the configuration says"
-    " (batching.enforce). The switch holds over a restart of the controller and for replicas that"
-    " come later. Waits until the replicas have confirmed it."
+    "Switch control off or on while replicas run: no replica is restarted, no request is lost."
+    " off: every replica runs at vLLM's own limits and in vLLM's own order; limits are still"
+    " computed, reported and shown. on: as the configuration says (batching.enforce). The"
+    " switch survives a restart of the controller and holds for later replicas too. The"
+    " command waits until the replicas have confirmed it."
 )
 STATUS = (
     "Exit status: 0 every replica confirmed it; 1 some did not in time, and are named; 2 no such"
@@ -42,18 +42,20 @@ Call = Callable[..., Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = ABOUT, STATUS
-    parser.add_argument("state", choices=("off", "on"), help="what control is to be from now on")
+    parser.add_argument(
+        "state", choices=("off", "on"), help="whether limits are applied from now on"
+    )
     add_group(
         parser,
-        "of this group alone, by its name in `brimful status`; else of all groups, those that come"
-        " later too. Of a switch for a group and one for all, the newer one holds",
+        "only this group, by its name in `brimful status` (default: all groups, later ones"
+        " too); of a switch for one group and a switch for all, the newer one holds",
     )
     add_address(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     replicas = switch(connect(args.address), enforce=args.state == "on", group=args.group)
-    where = "all groups, and those that come later" if args.group is None else args.group
+    where = "all groups, later ones too" if args.group is None else args.group
     print(f"Control is {args.state} for {where}.", *lines(replicas), sep="\n")
     return 1 if any(replicas.values()) else 0
 
@@ -141,7 +143,7 @@ def lines(replicas: Mapping[Key, str]) -> Iterator[str]:
 
 
 def _replicas(known: Mapping[str, Any], made: Switch) -> dict[Key, str]:
-    """Those that the switch is for; "" or why it does not hold there.
+    """The replicas that the switch is for: "", or why it does not hold there.
 
     Raises:
         BrimfulError: the controller started anew before a replica had the switch.

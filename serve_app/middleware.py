@@ -1,7 +1,7 @@
-"""What is in front of the engine of ``vllm serve``: metrics, status and admission, without Ray.
+"""Middleware in front of the engine of ``vllm serve``: metrics, status, admission, without Ray.
 
-``--middleware serve_app.middleware.BrimfulMiddleware`` puts it there (docs/standalone.md). vLLM's
-own app answers everything else.
+``--middleware serve_app.middleware.BrimfulMiddleware`` adds it (docs/standalone.md). vLLM's own
+app answers everything else.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vllm.brimful")  # vLLM's own handler shows it
 SCHEDULER = "DynamicBatchScheduler"
-APPLICATION = "vllm"  # what Ray Serve's name of the application is in the metrics
+APPLICATION = "vllm"  # the metrics' label that Ray Serve's application name is in
 PAGES = {"/brimful/status": status_json, "/brimful/explain": explain_json}
 GUARDED = "/v1"  # vLLM asks for its API key below it
 
@@ -51,7 +51,7 @@ class BrimfulMiddleware:
 
     @contextlib.asynccontextmanager
     async def _linked(self, app: Any) -> Any:
-        """The server's life, of which the engine is there from the beginning."""
+        """The server's lifespan, during which the engine exists from the beginning."""
         client = getattr(app.state, "engine_client", None)
         if client is None or not _is_ours(client.vllm_config.scheduler_config.scheduler_cls):
             if client is not None:
@@ -81,7 +81,7 @@ class BrimfulMiddleware:
         if client._client_count == 1 and "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             logger.warning(
                 "BrimfulMiddleware exports no metrics: vLLM reads them from the files of"
-                " PROMETHEUS_MULTIPROC_DIR. Unset it: one API server needs none."
+                " PROMETHEUS_MULTIPROC_DIR. Unset it: a single API server does not need it."
             )
         self._on = True
         task = asyncio.create_task(link.run())
@@ -96,7 +96,7 @@ class BrimfulMiddleware:
         if client._client_count > 1:
             logger.warning(
                 "BrimfulMiddleware refuses no request and exports no metrics: each of %d API"
-                " servers sees its own requests alone. --api-server-count 1 has both.",
+                " servers sees only its own requests. --api-server-count 1 turns both on.",
                 client._client_count,
             )
             return None
@@ -114,7 +114,7 @@ class BrimfulMiddleware:
             logger.warning("BrimfulMiddleware refuses no request: %s.", error)
             return None
         gate = gate_for(client, settings.live)
-        # Behind vLLM's check of the API key: without a key, a client learns and adds no load.
+        # Behind vLLM's check of the API key: clients without a key learn nothing and add no load.
         before = _key_check(self.app) or self
         before.app = AdmissionMiddleware(before.app, client, gate)
         if settings.classes is not None:  # the body names one

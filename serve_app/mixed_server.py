@@ -1,9 +1,9 @@
-"""The server class of engines that can do both: each answers clients, computes prompts, or both.
+"""The server class of engines that change roles: each answers clients, computes prompts, or both.
 
 The batch controller gives each replica a role (``controller.roles``), which it publishes. A request
-comes to a replica that decodes; it computes the prompt itself, or has a prefill engine of its own
-deployment do so and loads the KV, whichever first token is forecast to come sooner
-(``serve_app.routing.ways``). A replica whose role changes goes on with all that it has.
+comes to a replica that decodes. This replica computes the prompt, or a prefill engine of the same
+deployment does and the replica loads the KV: the route with the earlier forecast first token
+(``serve_app.routing.ways``). A replica whose role changes finishes its present requests.
 """
 
 import time
@@ -27,7 +27,7 @@ from serve_app.routing.ways import WayChooser
 
 
 class MixedServer(DecodeServer):
-    """Asks its own deployment for prompts, where the controller has prefill engines there."""
+    """Asks its own deployment for prompts, if the controller has made prefill engines there."""
 
     async def __init__(  # type: ignore[misc]  # as Ray's own: Serve awaits it
         self, llm_config: Any, **kwargs: Any
@@ -54,7 +54,7 @@ class MixedServer(DecodeServer):
     async def prompt_chat(
         self, request: Any, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[Any, None]:
-        """A prompt for another replica of this deployment, which asks for no more."""
+        """A prompt for another replica of this deployment, which needs only its KV."""
         async for item in self._prompt(LLMServer.chat, request, raw_request_info):
             yield item
 
@@ -70,7 +70,7 @@ class MixedServer(DecodeServer):
     ) -> AsyncGenerator[Any, None]:
         ours.set(True)
         items = await method(self, request, info)
-        # Of its own requests the HTTP app has seen to it; with no such app the engine does.
+        # The HTTP app has done so for its own requests; without such an app the engine does.
         gate = None if self.engine.gate is not None else self._gate
         async for item in admitted(gate, items, request, info):
             yield item
@@ -91,15 +91,15 @@ class MixedServer(DecodeServer):
         rooms = self._rooms()
         pool = [key for key, room in rooms.items() if room is not None and room.prefill]
         sent_to = {self._own, *pool}
-        for key in sent_to:  # what comes to the others is none of the share that is sent from here
+        for key in sent_to:  # requests to the other replicas are not part of this replica's share
             self._chooser.update(key, rooms[key], now_s)
         self._chooser.keep(sent_to)
-        # One that is to be a prefill engine itself answers what was on its way to it.
+        # A replica that becomes a prefill engine answers the requests that were on their way to it.
         others = [] if self._own in pool else pool
         return ways.choose([self._own], others, asked, now_s).prefill is not None
 
     def _rooms(self) -> dict[str, Any]:
-        """What the replicas of this deployment published last; of this one, what holds now."""
+        """The last published load of this deployment's replicas; of this one, the present load."""
         router = self._prefill_handle._router._asyncio_router.request_router
         replicas = [] if router is None else list(router.curr_replicas.values())
         rooms = {one.replica_id.unique_id: read_room(one.routing_stats) for one in replicas}
@@ -107,7 +107,7 @@ class MixedServer(DecodeServer):
         return rooms
 
     def _ways(self) -> WayChooser[str] | None:
-        """By the block that holds; None: it has no roles, or nothing is known of transfers yet."""
+        """The routes under the present block; None: no roles, or transfers are unknown yet."""
         config, report = self._link.config, self._link.recent_report()
         if config.roles is None or report is None or config.sla.itl_s is None:
             return None

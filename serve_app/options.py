@@ -26,12 +26,12 @@ def number(allowed: str, least: float, most: float = math.inf) -> Callable[[str]
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
-    """``--address``, which every command takes that looks at a running cluster."""
+    """``--address``, of every command that reads a running cluster."""
     parser.add_argument(
         "--address",
         default="auto",
         metavar="HOST:PORT",
-        help="of Ray's head node (default: RAY_ADDRESS, else the cluster on this machine)",
+        help="address of Ray's head node (default: RAY_ADDRESS, else the cluster on this machine)",
     )
 
 
@@ -57,7 +57,7 @@ def add_out(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def require_folder(out: Path) -> None:
-    """Raise ``ConfigError`` where a file of ``--out`` could not be made."""
+    """Raise ``ConfigError`` if a file of ``--out`` could not be made."""
     if not out.parent.is_dir():
         raise ConfigError([f"--out: {out.parent} is not allowed: an existing folder"])
 

@@ -1,7 +1,7 @@
 """Prefill and decode apart: the blocks ``prefill_config`` and ``decode_config`` of ``build_app``.
 
-Each is an entry as ``llm_configs`` has them, with our blocks in it. Here is what a pair has to keep
-to, and what the prefill engines take from the decode engines' blocks. Needs neither Ray nor vLLM.
+Each is an entry as in ``llm_configs``, with our blocks. This module has the rules for a pair, and
+the settings that prefill engines take from the decode engines' blocks. Needs neither Ray nor vLLM.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ KV_ROLES: dict[PdRole, tuple[str, str]] = {
     "decode": ("kv_consumer", "kv_both"),
 }
 LEAST = ("deployment_config", "autoscaling_config", "min_replicas")
-# What a prompt's tokens and their KV are made by: KV of other tokens is read as if it were right.
+# Settings that determine a prompt's tokens and KV: wrong KV would be read without an error.
 SAME = (
     "tokenizer",
     "tokenizer_mode",
@@ -43,7 +43,7 @@ SAME = (
     "kv_cache_dtype",
     "speculative_config",
 )
-# Of a decode engine's batching, what holds for the prefill engine too if it has no block.
+# Keys of a decode engine's batching that the prefill engine uses too if it has no block.
 SHARED = ("policy", "enforce", "lease_s")
 SHARED_SLA = ("ttft_ms", "percentile")
 
@@ -64,22 +64,22 @@ def is_pd(args: Mapping[str, Any]) -> bool:
 
 
 def pair_problems(args: Mapping[str, Any], where: str) -> list[str]:
-    """What is wrong with which keys are there, before their values are looked at."""
+    """Problems with missing and extra keys, before the values are checked."""
     if MODELS in args:
         given = " and ".join(key for key in ROLES if key in args)
         return [
-            f"{where}: {MODELS} is not allowed beside {given}: an application serves whole engines,"
-            " or one model with prefill and decode apart; make each its own application"
+            f"{where}: {MODELS} is not allowed with {given}: an application serves whole"
+            " engines, or one model with prefill and decode apart; make two applications"
         ]
     return [
-        f"{where}.{key}: required key is missing beside {other}"
+        f"{where}.{key}: required key is missing with {other}"
         for key, other in ((PREFILL, DECODE), (DECODE, PREFILL))
         if args.get(key) is None
     ]
 
 
 def whole_pair_problems(args: Mapping[str, Any], where: str) -> list[str]:
-    """What ``role_entries`` has against the pair in ``args``, if both are written out there."""
+    """Problems that ``role_entries`` finds in the pair in ``args``, if both are there."""
     if not all(isinstance(args[key], Mapping) for key in ROLES):
         return []
     try:
@@ -92,7 +92,7 @@ def whole_pair_problems(args: Mapping[str, Any], where: str) -> list[str]:
 def role_entries(
     prefill: Mapping[str, Any], decode: Mapping[str, Any], where: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """The two entries, by their keys, with all that follows from one for the other.
+    """The two entries, by their keys, each completed from the other.
 
     Args:
         where: the place of each, by key.
@@ -116,7 +116,7 @@ def role_entries(
         raise ConfigError(found)
     entries[PREFILL] = _completed(entries[PREFILL], entries[DECODE], where[DECODE])
     engine = dict(entries[DECODE]["engine_kwargs"])
-    # KV that could not be loaded is computed here: no request fails for another engine's fault.
+    # If KV cannot be loaded, it is computed here: no request fails for another engine's fault.
     engine[KV] = {"kv_load_failure_policy": "recompute", **engine[KV]}
     entries[DECODE]["engine_kwargs"] = engine
     return entries
@@ -127,8 +127,8 @@ def pd_llm_config(
 ) -> dict[str, Any]:
     """One of ``role_entries`` as Ray Serve LLM takes it.
 
-    Its role is in the name of its group: what one half learns of lengths and steps is not mixed
-    with the other half's, also where the two are alike to the letter.
+    Its role is in the name of its group, so that the statistics of prefill and decode engines are
+    never mixed, even if the two entries are equal.
 
     Raises:
         ConfigError: see ``ray_llm_config``.
@@ -142,7 +142,7 @@ def pd_llm_config(
 
 
 def _unlike(entries: Mapping[str, Mapping[str, Any]], where: Mapping[str, str]) -> list[str]:
-    """What the two engines have to have in common, and have not."""
+    """Keys that must be equal in both engines, and are not."""
     connector = ("engine_kwargs", KV, "kv_connector")
     paths = [("model_loading_config", "model_source"), connector]
     paths += [("engine_kwargs", key) for key in SAME]
@@ -167,7 +167,7 @@ def _at(value: Any, path: Iterable[str]) -> Any:
 def _entry_problems(entry: Mapping[str, Any], role: PdRole, where: str) -> list[str]:
     engine = entry.get("engine_kwargs") or {}
     if not isinstance(engine, Mapping):
-        return []  # that is said where it is read
+        return []  # reported when it is read
     found = []
     kv = engine.get(KV)
     if not isinstance(kv, Mapping) or not kv.get("kv_connector"):
@@ -204,12 +204,12 @@ def _prefill_problems(prefill: Mapping[str, Any], where: str) -> list[str]:
     found = prefill_problems(prefill.get("batching"), f"{where}.batching")
     if prefill.get("classes") is not None:
         found.append(
-            f"{where}.classes: is not allowed: those of {DECODE} hold for both; leave it out"
+            f"{where}.classes: is not allowed: the classes of {DECODE} hold for both; leave it out"
         )
     if _at(prefill, LEAST) == 0:
         found.append(
-            f"{where}.{'.'.join(LEAST)}: 0 is not allowed: decode engines ask nobody where there is"
-            " no prefill engine, so none would ever be started; at least 1"
+            f"{where}.{'.'.join(LEAST)}: 0 is not allowed: without a prefill engine decode"
+            " engines ask for none, so none would ever be started; allowed: at least 1"
         )
     return found
 
@@ -217,7 +217,7 @@ def _prefill_problems(prefill: Mapping[str, Any], where: str) -> list[str]:
 def _completed(
     prefill: dict[str, Any], decode: Mapping[str, Any], decode_where: str
 ) -> dict[str, Any]:
-    """The prefill entry with what it takes from the decode entry: never a time between tokens."""
+    """The prefill entry with the settings from the decode entry, but without an ITL target."""
     if prefill.get("batching") is None:
         theirs = parse_batching(decode.get("batching"), f"{decode_where}.batching").model_dump()
         sla = _picked(theirs["sla"], SHARED_SLA)

@@ -18,7 +18,7 @@ from serve_app.options import add_address, add_group, add_out, add_replica, numb
 from serve_app.snapshot import ANSWER_S, connect, engines_of, listed, read_snapshot
 
 PERIOD_S = 1.0
-MOST_S = 1000.0  # of steps of 1 ms, as many as a profile file may hold
+MOST_S = 1000.0  # seconds: with steps of 1 ms, as many as a profile file may hold
 BAR = "{n:.0f} of {total:.0f} s{postfix}"
 ABOUT = (
     "Record a running replica: what each step of its engine computed and how long it took, as a"
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=number(f"seconds from 1 to {MOST_S:g}", 1, MOST_S),
         required=True,
-        help="how long, while requests come",
+        help="duration, s; requests must arrive meanwhile",
     )
     add_out(parser, "JSON, overwritten")
     add_replica(parser)
@@ -85,10 +85,10 @@ def run(args: argparse.Namespace) -> int:
 def choose(
     snapshot: dict[str, Any], replica_id: str | None, group: str | None
 ) -> tuple[str, EngineLimits, int]:
-    """The replica to record: its id, what its engine was started with, how many others match.
+    """The replica to record: its id, its engine's settings, how many others match.
 
     Raises:
-        BrimfulError: no replica matches; names those that are there.
+        BrimfulError: no replica matches; names the present ones.
     """
     found = engines_of(snapshot, group)
     if replica_id is not None and replica_id not in found:
@@ -101,7 +101,7 @@ def caller(replica_id: str) -> Call:
     """A replica of the cluster that ``connect`` joined.
 
     Raises:
-        BrimfulError: Ray Serve has none of that id.
+        BrimfulError: Ray Serve has no replica with this id.
     """
     import ray
     from ray.exceptions import RayError
@@ -134,16 +134,17 @@ def record(
     """The steps of a replica in the next ``seconds``, by column.
 
     Args:
-        tell: is told the seconds that passed and the number of steps, again and again.
+        tell: called repeatedly with the seconds that passed and the number of steps.
 
     Raises:
-        BrimfulError: it does not answer, is recorded by another already, or took too few steps.
+        BrimfulError: it does not answer, is already being recorded, or ran too few steps.
     """
     owner = uuid4().hex
     steps: Steps | None = call("steps", owner, True)
     if steps is None:
         raise BrimfulError(
-            "the replica is recorded already, or was so until less than 30 s ago; wait for its end"
+            "the replica is recorded already, or was until less than 30 s ago; wait until that"
+            " has ended"
         )
     begin_s = clock()
     try:

@@ -1,6 +1,6 @@
 """Calls of one replica by its name, made as Ray Serve's own handles make them.
 
-Ray Serve has none: its handles choose a replica, or call all of a deployment.
+Ray Serve has no such calls: its handles choose a replica, or call all of a deployment.
 """
 
 import pickle
@@ -19,7 +19,7 @@ def find_replica(replica_id: str) -> ReplicaID:
     """A running replica by the id that ``brimful status`` shows.
 
     Raises:
-        BrimfulError: Ray Serve has none of that id.
+        BrimfulError: Ray Serve has no replica with this id.
     """
     for known in list_named_actors(all_namespaces=True):
         name = str(known["name"])
@@ -29,11 +29,11 @@ def find_replica(replica_id: str) -> ReplicaID:
 
 
 def ask(actor: ActorHandle, application: str, method: str, *args: Any) -> Any:
-    """The answer to come of a method of a replica's server class, as an ``ObjectRef``.
+    """Call a method of a replica's server class; returns an ``ObjectRef``.
 
     Args:
         actor: the replica's.
-        application: that the replica is of.
+        application: the replica's.
     """
     asked = RequestMetadata(
         request_id="brimful",

@@ -1,7 +1,7 @@
-"""What autoscaling decided, for others: Ray's metrics, and a line for ``status`` and ``explain``.
+"""Publishes autoscaling's decisions: Ray's metrics, and a line for ``status`` and ``explain``.
 
-The policy lives in Serve's controller, which nothing here may block. Metrics are kept by Ray in the
-process; the line goes to the cluster's own store, from a thread of its own.
+The policy runs in Serve's controller, which nothing here may block. Ray keeps metrics in the
+process; a thread writes the line to the cluster's store.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from ray.util.metrics import Gauge
 from serve_app.scaling.reasons import REASONS, Decision
 
 NAMESPACE, PREFIX = "brimful", "scaling:"
-EVERY_S = 5.0  # the line is written so often at most
-FRESH_S = 60.0  # a line that is older was left by a deployment that is gone
+EVERY_S = 5.0  # shortest time between two writes of the line
+FRESH_S = 60.0  # an older line was left by a removed deployment
 TAGS = ("application", "deployment")
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # it goes with the policy
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # it ends with the policy
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Told(Decision):
 
 
 class ScalingExport:
-    """Tells what one policy decides, where Ray runs; does nothing elsewhere."""
+    """Publishes what one policy decides if Ray runs; else does nothing."""
 
     def __init__(self) -> None:
         self._gauges: dict[str, Gauge] = {}
@@ -91,7 +91,7 @@ class ScalingExport:
             "brimful_replica_start_seconds": told.start_s,
         }
         for name, value in values.items():
-            # A gauge keeps what it was set to, and what is not known any more must not look known.
+            # A gauge keeps its last value, but an unknown value must not look known.
             self._gauge(name, TAGS).set(0.0 if value is None else value, tags)
         for reason in REASONS:
             gauge = self._gauge("brimful_scaling_reason", (*TAGS, "reason"))
@@ -112,7 +112,7 @@ class ScalingExport:
 
 
 def _write(lines: "queue.SimpleQueue[Told | None]") -> None:
-    """Write what comes until None does; a store that is away loses a line, and no more."""
+    """Write lines until None comes; if the store does not answer, a line is lost."""
     while (told := lines.get()) is not None:
         key = f"{PREFIX}{told.application}:{told.deployment}"
         with contextlib.suppress(Exception):
@@ -120,7 +120,7 @@ def _write(lines: "queue.SimpleQueue[Told | None]") -> None:
 
 
 def read_told(now_unix_s: float | None = None) -> list[Told]:
-    """The last decision of every deployment that scales, in the cluster that was connected to."""
+    """The last decision of every deployment that scales, in the connected cluster."""
     now_unix_s = time.time() if now_unix_s is None else now_unix_s
     found = []
     for key in sorted(internal_kv._internal_kv_list(PREFIX, namespace=NAMESPACE)):
@@ -134,8 +134,9 @@ def read_told(now_unix_s: float | None = None) -> list[Told]:
 
 ABOUT = {
     "brimful_desired_replicas": "Replicas that autoscaling wants, within the bounds.",
-    "brimful_scaling_demand_requests_per_second": "What comes, in requests as capacity has them.",
+    "brimful_scaling_demand_requests_per_second": "Demand, in requests of the size that"
+    " capacity counts.",
     "brimful_scaling_capacity_requests_per_second": "A replica's SLA capacity; 0: unknown.",
-    "brimful_replica_start_seconds": "What a replica's start is taken to last.",
+    "brimful_replica_start_seconds": "Time that a replica's start is expected to take.",
     "brimful_scaling_reason": "1 for what set the number of replicas, 0 for the rest.",
 }

@@ -1,4 +1,4 @@
-"""What the batch controller of a running cluster knows, read for ``status`` and ``explain``."""
+"""The state of a running cluster's batch controller, for ``status`` and ``explain``."""
 
 import os
 import socket
@@ -24,7 +24,7 @@ ShownRole = Literal["mixed", "prefill", "to prefill", "leaving"]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """One replica in the numbers that people look at.
+    """One replica's figures for people.
 
     Args:
         reported_s_ago: since its last report arrived.
@@ -34,9 +34,9 @@ class ReplicaStatus:
             any token.
         stalls: gaps above 20 times the SLA since the engine started; None without an SLA.
         preempted, overruled, finished: counts since the engine started.
-        capacity_per_s: requests/s it carries inside the SLA; None where unknown.
+        capacity_per_s: requests/s it carries inside the SLA; None: unknown.
         busy_frac: the share of the last 10 s in which a step ran.
-        config_refused: why its last ``user_config`` is not what holds; None: it is.
+        config_refused: why its last ``user_config`` is not in force; None: it is.
         role: ``to prefill`` while ``controller.roles.keeps_itl``; ``leaving``: it is being
             removed; None: roles are not configured.
         for_others: prompts that it got from other replicas, since its engine started.
@@ -95,10 +95,10 @@ def status_json(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def switched_off(snapshot: dict[str, Any]) -> str | None:
-    """The groups for which control is switched off, in a sentence; None where it is for none."""
+    """The groups for which control is switched off, in a sentence; None: there is none."""
     groups = [name for name, known in snapshot["groups"].items() if not known["on"]]
     switches = snapshot["switches"]
-    # No replica is there, and those that come will be without control.
+    # There is no replica, and later ones will be without control.
     coming = not snapshot["groups"] and not all(s.enforce for s in switches if s.group is None)
     if not groups and not coming:
         return None
@@ -111,8 +111,8 @@ def refused_lines(snapshot: dict[str, Any]) -> list[str]:
     """A sentence for each replica that refused its live configuration, or whose last report the
     controller refused."""
     live = [
-        f"{replica.replica} of {replica.group}: its user_config is refused, what held before holds"
-        f" on: {replica.config_refused}"
+        f"{replica.replica} of {replica.group}: its user_config is refused, the one before"
+        f" stays in force: {replica.config_refused}"
         for replica in replicas_of(snapshot)
         if replica.config_refused is not None
     ]
@@ -140,13 +140,13 @@ def _outcomes(counts: dict[str, int]) -> str:
 
 
 def stalls_of(report: ReplicaReport, batching: BatchingConfig) -> int | None:
-    """Gaps that are stalls by the SLA that holds now; None without ``itl_ms``."""
+    """Gaps that are stalls by the present SLA; None without ``itl_ms``."""
     stall_s = batching.sla.stall_s
     return None if stall_s is None else report.itl.above(stall_s)
 
 
 def stalled(stalls: int, longest_s: float) -> str:
-    """A sentence on so many stalls, of which the longest took so long."""
+    """A sentence on the number of stalls and the longest one."""
     tokens = "1 token" if stalls == 1 else f"{stalls:,} tokens"
     return (
         f"Since its engine started, {tokens} came more than {STALL_ITLS} times the SLA after the"
@@ -155,7 +155,7 @@ def stalled(stalls: int, longest_s: float) -> str:
 
 
 def control_of(report: ReplicaReport, limits: BatchLimits) -> Control:
-    """Who decides for the replica, and whether that is applied."""
+    """Which loop decides for the replica, and whether its limits are applied."""
     if not report.enforced:
         return "off" if limits.enforce else "advice"
     return "fallback" if report.mode == "fallback" else "on"
@@ -211,7 +211,7 @@ def _percentile_ms(histogram: LogHistogram, percent: float) -> float | None:
 
 
 def engines_of(snapshot: dict[str, Any], group: str | None) -> dict[str, EngineLimits]:
-    """What the engines of a group, or of all, were started with, by replica.
+    """Settings of the engines of a group, or of all, by replica.
 
     Raises:
         BrimfulError: there is no such group (names those that are there), or no replica.
@@ -231,7 +231,7 @@ def engines_of(snapshot: dict[str, Any], group: str | None) -> dict[str, EngineL
 
 
 def listed(what: str, names: Iterable[str]) -> str:
-    """The names that there are, in a clause."""
+    """The existing names, in a clause."""
     told = ", ".join(sorted(names))
     return f"the {what} are: {told}" if told else f"there are no {what}"
 
@@ -258,7 +258,7 @@ def connect(address: str) -> None:
 
 
 def _probe(address: str) -> None:
-    """Ray itself tries for two minutes where nobody listens, as after a cluster that was killed."""
+    """Ray itself tries for two minutes if nothing listens, as after a cluster was killed."""
     from ray._private.services import canonicalize_bootstrap_address
 
     place = canonicalize_bootstrap_address(address)
@@ -288,7 +288,7 @@ def read_snapshot() -> dict[str, Any]:
 
 
 def unanswered(error: Exception) -> BrimfulError:
-    """What there is to say of a controller that was asked, and that this came of."""
+    """The message for an error of the controller."""
     if isinstance(error, TimeoutError):
         return BrimfulError(
             "the batch controller did not answer in time: it is busy or starting; replicas go on by"
@@ -307,5 +307,5 @@ def unanswered(error: Exception) -> BrimfulError:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or its kind where it says nothing."""
+    """The first line of an error's message, or its kind if it has none."""
     return next((line for line in str(error).splitlines() if line), type(error).__name__)

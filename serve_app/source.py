@@ -44,7 +44,7 @@ def parse_documents(text: str) -> list[Any]:
     try:
         trees = [tree for tree in yaml.compose_all(text, Loader) if tree is not None]
         wrong = [line for tree in trees for line in _loops(tree)]
-        # Not of a tree with a loop: there is no end to it.
+        # Not in a tree with a loop, which has no end.
         wrong = wrong or [line for tree in trees for line in _faults(tree, "", set())]
         if wrong:
             raise ConfigError(wrong)
@@ -63,7 +63,7 @@ def parse_documents(text: str) -> list[Any]:
 
 
 def _loops(tree: yaml.Node) -> list[str]:
-    """Where an alias stands for something that holds it; and whether aliases make it huge."""
+    """Finds an alias of a value that contains it, and aliases that make the document huge."""
     sizes: dict[int, int] = {}
     open_: set[int] = set()
     found: list[str] = []

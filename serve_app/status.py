@@ -1,4 +1,4 @@
-"""``brimful status``: how full each replica of a running cluster is, and its limits."""
+"""``brimful status``: limits and load of each replica of a running cluster."""
 
 import argparse
 import json
@@ -29,19 +29,20 @@ from serve_app.tables import console_for, new_table
 
 WATCH_S = 2.0
 ABOUT = (
-    "How full each replica of a running cluster is: the limit on running requests (cap), what set"
-    " it, requests running and waiting, KV memory in use, the 99th percentile of the time between"
-    " tokens (ITL) since its engine started, and the requests/s that it carries inside the SLA."
+    "Show the limits and the load of each replica of a running cluster: the limit on running"
+    " requests (cap), what set it, requests running and waiting, KV memory in use, the 99th"
+    " percentile of the time between tokens (ITL) since its engine started, and the requests/s"
+    " that it carries inside the SLA."
 )
 EPILOG = (
-    "control: on - by the controller; fallback - by the replica itself, as no limits reached it in"
-    " time; off - switched off, limits are computed and not applied; advice - the same by"
-    " batching.enforce: false. set by: memory, sla, bound (max_running or the"
-    " engine's size), load (no request had to wait), static, start (too little was measured yet)."
-    " role, where batching.roles is set: mixed - prompts and decodes; prefill - prompts for others;"
-    " to prefill - so once its last decode has ended or as many wait as run;"
-    " leaving - it ends what it has and is removed."
-    " `brimful explain` says more."
+    "control: on - by the controller; fallback - by the replica itself, as no limits reached"
+    " it in time; off - switched off, limits are computed and not applied; advice - not"
+    " applied because of batching.enforce: false. set by: memory, sla, bound (max_running or"
+    " the engine's size), load (no request had to wait), static, start (too little was"
+    " measured yet). role (only with batching.roles): mixed - prompts and decodes; prefill -"
+    " prompts for others; to prefill - prefill once its last decode has ended, or once as many"
+    " requests wait as run; leaving - finishes its requests and is removed. `brimful explain`"
+    " says more."
 )
 
 Show = Callable[[dict[str, Any]], None]
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=WATCH_S,
         type=number("seconds from 0.1 to 3600", 0.1, 3600),
         metavar="SECONDS",
-        help=f"again and again until Ctrl-C, every {WATCH_S:g} s where no number is given",
+        help=f"repeat until Ctrl-C, every S seconds (default: {WATCH_S:g})",
     )
 
 
@@ -90,7 +91,7 @@ def watch(
     period_s: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show what is read, over and over until Ctrl-C; a controller that is away is waited for."""
+    """Show the state repeatedly until Ctrl-C; waits while the controller does not answer."""
     screen = Console()
     try:
         while True:
@@ -99,7 +100,7 @@ def watch(
             except BrimfulError as error:
                 print(f"error: {error}", file=sys.stderr, flush=True)
             else:
-                screen.clear()  # nothing where it is not a terminal
+                screen.clear()  # does nothing if it is not a terminal
                 show(snapshot)
             sleep(period_s)
     except KeyboardInterrupt:

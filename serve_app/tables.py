@@ -1,4 +1,4 @@
-"""Tables that fit their terminal: words wrap, numbers stay whole, nothing is cut."""
+"""Tables that fit their terminal: words wrap, numbers do not, nothing is cut."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def new_table(words: Sequence[str], numbers: Sequence[str], caption: str | None 
 
 
 def console_for(table: Table, *, wide: bool) -> Console:
-    """Where to print it; ``wide``: as wide as it is, whatever the terminal."""
+    """The console to print a table on; ``wide``: full width, whatever the terminal."""
     console = Console(highlight=False)
     if not wide:
         return console

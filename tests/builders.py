@@ -177,6 +177,6 @@ def governor(
     now_s: float = 0.0,
     group: str = "g",
 ) -> Governor:
-    """A Governor of group g that expects a controller and has no limits of it yet."""
+    """A Governor of group g that expects a controller and has no limits from it yet."""
     config = config or batching()
     return Governor(config, limits_of_engine, has_controller=leased, now_s=now_s, group=group)

@@ -26,7 +26,7 @@ SELDOM = {
 }
 SCALING = {one for one in METRICS if one.by == "autoscaling"}
 AUTO = {metrics.AUTO_MODEL}  # of an ingress in front of several models
-APART = {metrics.PREFILLS, metrics.REMOTE_PREFILL}  # of decode replicas beside prefill replicas
+APART = {metrics.PREFILLS, metrics.REMOTE_PREFILL}  # of decode replicas with prefill replicas
 BATCHES = {one for one in METRICS if one.by == "batches"}
 ALWAYS = (
     set(METRICS) - ADMISSION - MODEL - ROUTED - SIZED - SELDOM - SCALING - APART - AUTO - BATCHES
@@ -63,5 +63,5 @@ def wrong(text: str) -> list[str]:
 
 
 def of_ours(labels: dict[str, str]) -> set[str]:
-    """The labels but for those that Ray puts on every metric: in capitals, or its exporter's."""
+    """The labels without Ray's labels of every metric: in capitals, or its exporter's."""
     return {one for one in labels if one == one.lower() and not one.startswith("otel_")}

@@ -1,1 +1,1 @@
-"""What the Makefile needs beyond one line of shell."""
+"""Makefile targets that take more than one line of shell."""

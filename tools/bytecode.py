@@ -1,9 +1,9 @@
 """``make install``, its last step: compile the packages that a replica imports, on all cores.
 
 uv installs sources only. Each process of a replica imports five thousand modules, which takes three
-times as long without bytecode; and where Python may not write it (PYTHONDONTWRITEBYTECODE, a
-read-only environment), every process of every start compiles them anew. Only the standard library
-is there at this point.
+times as long without bytecode; if Python may not write it (PYTHONDONTWRITEBYTECODE, a read-only
+environment), every process of every start compiles them again. Only the standard library is
+available at this point.
 """
 
 import compileall
@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 CHUNK = 50  # files handed to a process at a time
-# Two thirds of all sources: imported by nothing of ours, or one file in a hundred of them.
+# Two thirds of all sources: we import none of these, or one file in a hundred.
 SELDOM = re.compile(
     r"(?:.*/)?tests?/"
     r"|(?:numpy/(?:distutils|f2py)|openai/resources|pydantic/v1|pygments/lexers"
@@ -27,15 +27,15 @@ SELDOM = re.compile(
 
 
 def compile_packages(folder: Path | None = None) -> int:
-    """Write the bytecode of the installed packages but ``SELDOM``; what is up to date stays.
+    """Write the bytecode of the installed packages except ``SELDOM``; files up to date stay.
 
-    A file that does not compile (a template, one for another Python) is left to who imports it.
+    A file that does not compile (a template, one for another Python) is skipped.
 
     Args:
         folder: of the packages; None: where this Python's are.
 
     Returns:
-        How many files have bytecode now.
+        Number of files that have bytecode now.
     """
     found = sources(folder or Path(sysconfig.get_path("purelib")))
     with ProcessPoolExecutor() as pool:

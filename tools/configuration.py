@@ -62,7 +62,7 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
     ),
     "failover": (
         FailoverConfig,
-        "What becomes of the answers of an engine that dies, in an entry"
+        "What happens to open answers if an engine dies, in an entry"
         " ([more](kubernetes.md#an-engine-dies), [why](decisions/0052-an-engine-dies.md)).",
     ),
     "emulate": (
@@ -80,20 +80,21 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
         "`args` of the application `serve_app.batches:build`: [batches.md](batches.md).",
     ),
 }
-# What the models do not say of a key, or say in less.
+# Additions to the descriptions in the models.
 MORE = {
-    "batching.policy": "`adaptive` goes by measured steps and lengths ([control.md](control.md)),"
-    " `static` is vLLM as it is, `paper` is Algorithms 1 and 2 of arXiv 2503.05248",
-    "batching.sla.itl_ms": "none: only memory and bounds limit the batch, not step times",
-    "batching.sla.ttft_ms": "requests that cannot meet it any more let others go first",
-    "batching.max_running.min": "while fewer decode, a prompt gets a block of tokens in every step,"
-    " past the SLA too",
-    "batching.enforce": "`brimful enforce` switches it while it runs",
+    "batching.policy": "`adaptive` uses measured step times and lengths"
+    " ([control.md](control.md)), `static` is vLLM without control, `paper`"
+    " is Algorithms 1 and 2 of arXiv 2503.05248",
+    "batching.sla.itl_ms": "none: KV memory and bounds limit the batch, step times do not",
+    "batching.sla.ttft_ms": "a request that will miss it lets others go first",
+    "batching.max_running.min": "while fewer requests decode, each step computes at least one"
+    " block of a prompt, even if the step misses the SLA",
+    "batching.enforce": "`brimful enforce` switches control off and on while replicas run",
     "batching.paper.l0": "[why](decisions/0003-which-l0.md)",
     "admission.max_body_mb": "unless security.limits.max_body_mb is lower",
     "batching.roles": "[prefill-decode.md](prefill-decode.md)",
 }
-OTHER = {  # it does not go together with keys.file
+OTHER = {  # it excludes keys.file
     f"{place}.keys.env": "BRIMFUL_KEYS" for place in ("security", "batches.security")
 }
 HEAD = """# Configuration
@@ -120,7 +121,7 @@ SIGNS = {"gt": "above", "ge": "from", "lt": "below", "le": "up to"}
 
 
 def page() -> str:
-    """docs/configuration.md as the code and the examples have it.
+    """docs/configuration.md from the code and the examples.
 
     Raises:
         KeyError: a key has no example.
@@ -146,7 +147,7 @@ def _keys(place: str, model: type[Block]) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def _inner(field: FieldInfo) -> type[Block] | None:
-    """The block that a key holds, or a list of which it holds."""
+    """The block that a key holds, or holds a list of."""
     kinds = [field.annotation, *get_args(field.annotation)]
     return next((kind for kind in kinds if _is_block(kind)), None)
 
@@ -173,7 +174,7 @@ def _sections(values: dict[str, Any]) -> Iterator[str]:
 
 
 def type_of(field: FieldInfo) -> str:
-    """What a key may be, in words: kinds, and bounds of numbers."""
+    """The allowed values of a key, in words: kinds, and bounds of numbers."""
     kinds = list(dict.fromkeys(_kinds(field.annotation, field.metadata)))
     return " or ".join(kinds)
 
@@ -211,7 +212,7 @@ def _default(field: FieldInfo) -> str:
     if field.default is None or field.default == ():
         return "none"
     if not isinstance(field.default, str | int | float | list | dict):
-        return "none"  # a block in which nothing is set
+        return "none"  # a block without values
     return f"`{_flow(field.default)}`"
 
 

@@ -1,6 +1,6 @@
 """``python -m tools.dashboard``: the Grafana dashboard of k8s/components/monitoring, from here.
 
-Written here and not in Grafana, so that every query names its metrics by ``controller.metrics``.
+Written here, not in Grafana, so that every query takes its metrics from ``controller.metrics``.
 """
 
 import json

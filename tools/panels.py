@@ -1,4 +1,4 @@
-"""What the Grafana dashboard shows: panels in rows, each query made of ``controller.metrics``."""
+"""Contents of the Grafana dashboard: panels in rows, each query from ``controller.metrics``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from controller import metrics
 from controller.metrics import Metric
 
-# What is chosen at the top of the page.
+# The choices at the top of the page.
 CHOSEN = 'application=~"$application", deployment=~"$deployment"'
 MODEL, REPLICA = "application, deployment", "application, deployment, replica"
 
@@ -14,7 +14,7 @@ MODEL, REPLICA = "application, deployment", "application, deployment, replica"
 @dataclass(frozen=True, slots=True)
 class Panel:
     """Args:
-    queries: the text of each, and what its lines are called.
+    queries: the text of each, and the legend of its lines.
     unit: as Grafana names it.
     """
 
@@ -31,7 +31,7 @@ def of(metric: Metric, *labels: str) -> str:
 
 
 def rate(metric: Metric, by: str, *labels: str) -> str:
-    """Its increase a second, summed over all but ``by``."""
+    """Its increase per second, summed over all labels but ``by``."""
     return f"sum by ({by}) (rate({of(metric, *labels)}[$__rate_interval]))"
 
 
@@ -49,7 +49,7 @@ def sla(latency: str) -> tuple[str, str]:
 
 
 def held() -> tuple[str, str]:
-    """What steps are held to, so that tokens leave the server inside the SLA."""
+    """The limit of steps, with which tokens leave the server inside the SLA."""
     whole, _ = sla("itl")
     return f"min by ({MODEL}) ({of(metrics.SLA_HELD)}) * {whole}", "steps held to {{deployment}}"
 
@@ -100,7 +100,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 (f"count by ({MODEL}) ({of(metrics.RUNNING)})", "{{deployment}}"),
                 (f"max by ({MODEL}) ({of(metrics.DESIRED)})", "wanted {{deployment}}"),
             ),
-            about="Wanted: by autoscaling, where it is configured.",
+            about="Wanted: by autoscaling, if it is configured.",
         ),
         _percentiles("Time between tokens", metrics.ITL, "itl"),
         _percentiles("Time to first token", metrics.TTFT, "ttft"),
@@ -160,8 +160,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
             "percentunit",
             1,
-            "Steps by what the waiting requests waited for; load: none waited. The rest of the"
-            " time there was nothing to do.",
+            "Steps by the limit that kept requests waiting; load: none waited. In the rest of"
+            " the time no step ran.",
         ),
     ),
     "Autoscaling": (
@@ -199,7 +199,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Tokens",
             ((rate(metrics.BATCH_TOKENS, "application, kind"), "{{kind}}"),),
-            about="Of answers, a second.",
+            about="Of answers, per second.",
         ),
         Panel(
             "End of the oldest batch",
@@ -226,10 +226,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             about="Replicas by what set their cap.",
         ),
         Panel(
-            "What waiting requests waited for",
+            "Limits that kept requests waiting",
             ((rate(metrics.STEPS, f"{MODEL}, bound_by"), "{{bound_by}} {{deployment}}"),),
             "ops",
-            about="Steps a second; load: nobody waited.",
+            about="Steps per second; load: no request waited.",
         ),
         _each("Token budget of a step", (metrics.TOKEN_BUDGET, "")),
         _each(
@@ -286,7 +286,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Who decides",
             ((f"sum by (mode) ({of(metrics.MODE)})", "{{mode}}"),),
-            about="Replicas by whose limits they go.",
+            about="Replicas by the source of their limits.",
         ),
         _each("Limits applied", (metrics.ENFORCED, ""), most=1),
         _each("Live configuration refused", (metrics.CONFIG_REFUSED, ""), most=1),

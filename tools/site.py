@@ -1,8 +1,8 @@
 """Hooks of mkdocs for ``make site``: pages outside docs, and links that leave it.
 
-README.md becomes the first page. A link from a page to a file that is no page (a manifest, a
-module) must lead to a file of the repository; the site shows that file's path, since the site is
-published nowhere that has the repository next to it.
+README.md becomes the first page. A link from a page to a file that is not a page (a manifest, a
+module) must lead to a file of the repository; the site shows that file's path, because the site may
+be published without the repository.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""``make versions``: each private thing of vLLM, in each version: there, moved or gone.
+"""``make versions``: each private name of vLLM that we use, in each version: there, moved or gone.
 
     python -m tools.versions [--changed] [RELEASE ...]    # the oldest, pinned and newest
 
-Wheels come from pip's registry, one after the other; of each the Python sources alone are kept, in
-``.cache/vllm``. Nothing is installed, and nothing of them runs.
+Wheels come from pip's registry, one after the other; only their Python sources are kept, in
+``.cache/vllm``. Nothing is installed or run.
 """
 
 import argparse
@@ -36,17 +36,17 @@ RAY = ("ray/llm/_internal/serve", "ray/llm/_internal/common")
 
 
 class VersionsError(Exception):
-    """A version cannot be had; the message says why."""
+    """A version cannot be fetched; the message says why."""
 
 
 def folder_of(release: str) -> Path:
-    """Where the package ``vllm`` of a version is: installed, or fetched and kept.
+    """The folder of a version's package ``vllm``: installed, or fetched and kept.
 
-    Beside a fetched one stands metadata that calls it a build for the CPU, so that a process with
-    its folder before the others can import it.
+    A fetched one gets metadata of a CPU build, so that a process with this folder first on its
+    path can import it.
 
     Raises:
-        VersionsError: it is not here, and pip cannot fetch it.
+        VersionsError: it is not installed, and pip cannot fetch it.
     """
     packages = Path(sysconfig.get_path("purelib"))
     if release == version(PINNED):
@@ -79,7 +79,7 @@ def _fetch(release: str, at: Path) -> None:
 
 
 def groups() -> dict[str, list[Thing]]:
-    """All that is looked for, by who leans on it."""
+    """All names that are looked up, by the part that uses them."""
     engine = [*attributes(), *imported(*ENGINE)]
     places = {place: name for name, found in PLACES.items() for place in found}
     others = [Thing(tuple(f"{place}:{name}" for place, name in places.items()))]
@@ -93,7 +93,7 @@ def groups() -> dict[str, list[Thing]]:
 
 
 def state(thing: Thing, release: str, source: VllmSource) -> str:
-    """``there``, by another name, where it is now, or ``gone``."""
+    """``there``, its other name, its new place, or ``gone``."""
     if name := thing.there(source):
         if name == thing.names[0]:
             return "there"
@@ -106,7 +106,7 @@ def state(thing: Thing, release: str, source: VllmSource) -> str:
 
 
 def table(sources: dict[str, VllmSource], *, changed: bool) -> Iterator[str]:
-    """The lines: a heading for each group, then a thing and its state in each version."""
+    """The lines: a heading for each group, then each name and its state in each version."""
     for group, things in groups().items():
         yield f"\n{group}: {len(things)} things\n"
         rows = [(str(t), [state(t, *one) for one in sources.items()]) for t in things]
@@ -118,7 +118,7 @@ def table(sources: dict[str, VllmSource], *, changed: bool) -> Iterator[str]:
 
 
 def lacking(sources: dict[str, VllmSource]) -> list[str]:
-    """What control needs and a version has not."""
+    """The names that control needs and a version lacks."""
     things = [*attributes(), *imported(*ENGINE)]
     return [
         f"vLLM {release} lacks {thing}"
@@ -128,7 +128,7 @@ def lacking(sources: dict[str, VllmSource]) -> list[str]:
 
 
 def main(argv: Iterable[str] | None = None) -> int:
-    """Print the table; 1 where control lacks something."""
+    """Print the table; 1 if control lacks a name."""
     parser = argparse.ArgumentParser(prog="python -m tools.versions", description=__doc__)
     parser.add_argument("releases", nargs="*", metavar="RELEASE", help="such as 0.31.0")
     parser.add_argument("--changed", action="store_true", help="only what is not there everywhere")

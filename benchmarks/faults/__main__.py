@@ -171,10 +171,10 @@ def _errors(found: dict[str, Found]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", choices=[*WHAT, *SIGNALS], default=list(WHAT))
-    parser.add_argument("--real", action="store_true", help="deaths of real engines (tiny Llamas)")
-    parser.add_argument("--streams", type=int, default=STREAMS, help="of each death")
-    parser.add_argument("--replicas", type=int, default=REPLICAS, help="of a fleet for deaths")
-    parser.add_argument("--write", action="store_true", help="docs/results/faults.md as well")
+    parser.add_argument("--real", action="store_true", help="kill real engines (tiny Llamas)")
+    parser.add_argument("--streams", type=int, default=STREAMS, help="streams per killed process")
+    parser.add_argument("--replicas", type=int, default=REPLICAS, help="replicas of the fleet")
+    parser.add_argument("--write", action="store_true", help="also write docs/results/faults.md")
     settings = parser.parse_args()
     if dying := [name for name in settings.only if name in SIGNALS]:
         found = deaths(dying, settings.streams, settings.replicas, real=settings.real)

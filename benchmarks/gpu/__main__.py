@@ -28,12 +28,16 @@ def main() -> None:
     parser.add_argument("--budget-s", type=float, default=520.0)
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS))
-    parser.add_argument("--itl-ms", type=float, help="instead of 1.85 steps of one request")
-    parser.add_argument("--relaxed-ms", type=float, default=RELAXED_MS, help="other workloads'")
-    parser.add_argument("--seconds", type=float, default=12.0, help="of a run's arrivals")
+    parser.add_argument("--itl-ms", type=float, help="default: 1.85 steps of one request")
+    parser.add_argument(
+        "--relaxed-ms", type=float, default=RELAXED_MS, help="ITL target of the other workloads"
+    )
+    parser.add_argument("--seconds", type=float, default=12.0, help="duration of arrivals in a run")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--eager", action="store_true", help="without CUDA graphs")
-    parser.add_argument("--try", dest="tiny", action="store_true", help="the tiny model, anywhere")
+    parser.add_argument(
+        "--try", dest="tiny", action="store_true", help="use the tiny model, on any machine"
+    )
     args = parser.parse_args()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     if find_spec("flashinfer") is None:  # vLLM takes it to be there on Hopper

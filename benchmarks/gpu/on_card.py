@@ -32,7 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archives", nargs="*", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--site", type=Path, default=SITE, help="unpacked archives")
+    parser.add_argument("--site", type=Path, default=SITE, help="folder of the unpacked archives")
     parser.add_argument("--budget-s", type=float, default=540.0)
     own, options = _parted(sys.argv[1:])
     args = parser.parse_args(own)

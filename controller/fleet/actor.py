@@ -112,7 +112,7 @@ class BatchController:
         return packed_snapshot_of(self.snapshot())
 
     def switch(self, enforce: bool, group: str | None) -> dict[str, Any]:
-        """Switch control off or on, for one group or all (None); replicas hear of it when they
+        """Switch control off or on, for one group or all (None); replicas see the switch when they
         report.
 
         Returns:
@@ -240,7 +240,7 @@ def kept_switches() -> Switches:
         kept = _internal_kv_get(KEPT, namespace=NAMESPACE)
         return tuple(from_wire(Switch, one) for one in json.loads(kept)) if kept else ()
     except Exception:  # other code, or no store: replicas bring theirs
-        logger.exception("The switches that were kept could not be read.")
+        logger.exception("The saved switches could not be read.")
         return ()
 
 
@@ -250,7 +250,7 @@ def keep_switches(switches: Switches) -> None:
     try:
         _internal_kv_put(KEPT, json.dumps([to_wire(s) for s in together]), namespace=NAMESPACE)
     except Exception:
-        logger.exception("The switches could not be kept: they last as long as the controller.")
+        logger.exception("The switches could not be saved: they are lost if the controller ends.")
 
 
 def known_switches(others: Mapping[str, Callable[[], Any]]) -> Switches:

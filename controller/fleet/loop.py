@@ -168,7 +168,7 @@ class ControlLoop:
         return limits
 
     def switch(self, *, enforce: bool, group: str | None, unix_s: float) -> Switch:
-        """Switch control off or on for a group, or for all (None), those that come later too.
+        """Switch control off or on for a group, or for all (None), later ones too.
 
         Args:
             unix_s: now, Unix time.
@@ -178,13 +178,13 @@ class ControlLoop:
         return made
 
     def learn_switches(self, switches: Switches) -> None:
-        """Take over those that are newer than what is known."""
+        """Take over switches that are newer than the known ones."""
         if switches != self._switches:
             self._switches = merged(self._switches, switches)
 
     @property
     def switches(self) -> Switches:
-        """Those that are known."""
+        """The known switches."""
         return self._switches
 
     def _with_switches(self, limits: BatchLimits) -> BatchLimits:

@@ -1,7 +1,7 @@
 """How many requests may run: by the SLA, and by KV memory.
 
 Both forecast the batch with k more requests that start now, and take the largest k that fits. The
-cap is for all requests that may come, not for those that wait at the moment.
+cap is for all requests that may come, not for the ones waiting now.
 """
 
 import numpy as np

@@ -67,7 +67,7 @@ class RowHistory:
     """The rows of one engine as they come with its reports.
 
     Attributes:
-        rows: those that are kept.
+        rows: the rows to keep.
         wanted: the number of the first row that is to be sent next.
     """
 

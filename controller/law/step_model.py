@@ -153,7 +153,7 @@ def _few(strange: Bools) -> Bools:
 
 
 def _speeds(ratio: Floats, usual: float) -> Floats:
-    """The speed factor of each row, by the log ratios of it and its neighbours; 1 if noise."""
+    """The speed factor of each row, by the log ratios of the row and its neighbours; 1 if noise."""
     padded = np.pad(ratio, SPEED_STEPS // 2, mode="edge")
     near = np.sort(np.lib.stride_tricks.sliding_window_view(padded, SPEED_STEPS), axis=1)
     common = np.maximum(near[:, EXCEPT], 0.0) + np.minimum(near[:, -1 - EXCEPT], 0.0)

@@ -253,7 +253,7 @@ class _Law:
         models = self._now, self._mean
         for one, found in targets.items():
             # A batch that hardly changes tells little of c0, so an SLA is out of reach, and
-            # requests start in spite of it, only if both models say so.
+            # requests start all the same, only if both models say so.
             reach = [model for model in models if not out_of_reach(model, one.itl_s)] or models
             limit_s = min(found.now_s, one.itl_s)
             room = max(

@@ -1,4 +1,4 @@
-"""Which requests may wait in this replica, and which are told at once to come again later. Pure.
+"""Which requests may wait in this replica, and which are refused at once. Pure.
 
 Every request is admitted with a deadline for its first token, or refused before its first byte: if
 the queue is full, if the request would be late, or, for a sheddable class, a little earlier.

@@ -34,7 +34,7 @@ STATUS: dict[Reason, int] = {
     "bad_request": 400,
 }
 SAID: dict[Reason, str] = {
-    "queue_full": "as many requests wait as may",
+    "queue_full": "the queue is full",
     "shed": "close to its capacity, this replica refuses requests of this class first",
     "deadline": "its first token would come too late",
     "queue_timeout": "it waited too long for its first token",

@@ -14,7 +14,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
-# Answers to the request of this context, for errors whose reason is lost on the way out: vLLM and
+# Answers to this context's request, for errors that lose their reason on the way: vLLM and
 # Starlette raise another error instead.
 reasons: ContextVar[list[Answer] | None] = ContextVar("brimful_reasons", default=None)
 

@@ -46,8 +46,8 @@ class Asked:
         named: whether it named one; then the answer names the class that served it.
         priority: as vLLM's, lower first: its own, or its class's.
         deadline_s: allowed wait for the first token, from its arrival.
-        timeout_s: wait after which it is answered that it waited too long.
-        sheddable: as its class is.
+        timeout_s: wait after which it gets the answer that it waited too long.
+        sheddable: whether its class is.
         arrived_s: on the replica's clock.
         prompts: number of prompts.
     """
@@ -98,7 +98,7 @@ def read_request(
     priority = _priority(headers, body)
     if priority is not None and of_key:
         param = PRIORITY_HEADER if PRIORITY_HEADER in headers else PRIORITY
-        raise BadRequestError(param, "this API key may not choose one; its class has one", 403)
+        raise BadRequestError(param, "this API key may not set a priority; its class has one", 403)
     timeout_s = _timeout_s(headers)
     return Asked(
         name,
@@ -133,7 +133,7 @@ def _class_of(said: str | None, param: str, classes: ServiceClasses, of_key: lis
     if of_key and name not in of_key:
         may = ", ".join(of_key)
         raise BadRequestError(
-            param, f"{name!r} is not for this API key, which may name: {may}", 403
+            param, f"{name!r} is not allowed for this API key; allowed: {may}", 403
         )
     if name not in classes.by_name:
         known = ", ".join(classes.by_name)

@@ -74,7 +74,7 @@ class ArrivalRate:
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """What waiting depends on in the last report.
+    """The values of the last report that waiting depends on.
 
     Args:
         free_slots: requests that may start now; negative: number that wait for a slot.
@@ -95,7 +95,7 @@ class EngineView:
 
 
 def engine_view(report: EngineReport, sla: Sla) -> EngineView:
-    """What waiting depends on in a report."""
+    """The values of a report that waiting depends on."""
     held = report.max_running if report.enforced else report.engine.max_num_seqs
     # If requests wait, a slot below the cap is not free: memory or the budget blocks it.
     free = -report.waiting if report.waiting else max(held - report.running, 0)

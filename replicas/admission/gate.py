@@ -1,6 +1,6 @@
 """Admission in front of the engine: every call of ``AsyncLLM.generate`` passes it.
 
-Only there do vLLM's own app and Ray Serve LLM's ingress meet, and the prompt's tokens are known.
+Both vLLM's own app and Ray Serve LLM's ingress call it, and the prompt's tokens are known there.
 The request's context comes in a context variable.
 """
 
@@ -31,7 +31,7 @@ from replicas.admission.waiting import Entry
 
 
 class NotLetInError(GracefulHTTPError):
-    """A refusal as vLLM's handlers see it; the client gets the ticket's answer instead."""
+    """A refusal as vLLM's handlers see it; the client gets the answer of its request context."""
 
 
 class WaitedTooLongError(GenerationError):
@@ -227,7 +227,7 @@ class Gate:
         left_s = asked.arrived_s + asked.timeout_s - self.clock()
         call, limit = _Call(ticket, entry), ticket.limit(left_s)
         try:
-            if limit.when() is not None and left_s <= 0:  # the engine must not hear of it
+            if limit.when() is not None and left_s <= 0:  # the engine must not see the request
                 raise self._waited_too_long(ticket, entry)
             try:
                 async with limit:

@@ -64,7 +64,7 @@ class Waiting:
 
     Attributes:
         running: requests with a first token that have not ended.
-        engine: what waiting depends on in the last report.
+        engine: the values of the last report that waiting depends on.
         drain: rate at which waiting prompts are computed.
         turns: rate at which requests start for which no slot was free; free slots fill at another
             rate than taken ones come free.

@@ -16,7 +16,7 @@ from replicas.door.paths import HEALTH, PING, VLLMS_ALONE, Paths, opener
 from replicas.door.settings import Security
 
 # Headers that the app must not see: those of a browser that shows another site's page, as vLLM's
-# and Ray Serve LLM's CORS middlewares allow all origins, and those that only Brimful may send to a
+# and Ray Serve LLM's CORS middlewares allow all origins, and paths that only Brimful may send to a
 # replica. ASGI's header names are lower-case.
 HIDDEN = (b"origin", b"access-control-", b"x-brimful-")
 AUTHORIZATION = b"authorization"
@@ -130,7 +130,10 @@ class Door:
     def _take_place(self, key: Key) -> None:
         most = key.max_in_flight
         if most is not None and self._inside[key.name] >= most:
-            said = f"{most} requests with the API key {key.name!r} are being served; more may not"
+            said = (
+                f"{most} requests with the API key {key.name!r} are being served, as many as"
+                " its max_in_flight allows"
+            )
             retry_s = LEAST_RETRY_S * (1 + JITTER * random.random())
             raise self._refused(Answer(429, "key_busy", said, retry_s=retry_s), key.name)
         self._inside[key.name] += 1

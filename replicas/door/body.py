@@ -84,7 +84,7 @@ def _length(headers: dict[bytes, bytes]) -> int:
 
 
 def _is_form(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether the app reads the body as a form; with several types, it may use any of them."""
+    """Whether the app reads the body as a form; with several types, it may use any type."""
     types = [value for name, value in headers if name == b"content-type"]
     return bool(types) and all(one.lower().startswith(b"multipart/") for one in types)
 

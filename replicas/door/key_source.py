@@ -46,7 +46,7 @@ class KeySource:
         try:
             ring = read_keys(self._config)
         except ConfigError as error:
-            logger.error("The keys of before stay good, the changed ones are refused: %s", error)
+            logger.error("The changed keys are refused, the keys before stay valid: %s", error)
             return
         before, now = ({key.name for key in r.keys} for r in (self._ring, ring))
         logger.info(

@@ -99,7 +99,7 @@ def parse_keys(text: str, where: str) -> KeyRing:
         found.append(f"{where}: {len(entries)} keys; at most {MOST_KEYS} are allowed")
     for what, values in (("name", [k.name for k in keys]), ("key", [k.digest for k in keys])):
         if len(set(values)) < len(values):
-            found.append(f"{where}: a {what} stands there twice")
+            found.append(f"{where}: a {what} is given twice")
     if found:
         raise ConfigError(found)
     return KeyRing(tuple(keys))

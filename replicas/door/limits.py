@@ -59,7 +59,7 @@ MAY_BE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
 
 
 def check_sent(fields: Mapping[str, Any], body: bytes | None = None) -> None:
-    """Refuse whole numbers that cannot be sent to vLLM's engine, and text that is no Unicode.
+    """Refuse whole numbers that cannot be sent to vLLM's engine, and text that is not Unicode.
 
     Args:
         body: source of the fields, if known: few bodies can hold such text.
@@ -86,12 +86,12 @@ def _check_text(fields: Mapping[str, Any]) -> None:
             if isinstance(one, str) and SURROGATE.search(one):
                 raise BadRequestError(
                     SURROGATE.sub("\ufffd", name),
-                    f"{shown(one)} is not allowed: text that is no Unicode (a lone surrogate)",
+                    f"{shown(one)} is not allowed: text that is not Unicode (a lone surrogate)",
                 )
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """The value and all parts of it, keys included."""
+    """The value and all its parts, keys included."""
     below = [value]
     while below:
         one = below.pop()

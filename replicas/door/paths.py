@@ -1,7 +1,7 @@
 """Which paths are served, and by which methods. Pure.
 
 vLLM's app has some fifty routes; clients of OpenAI's API need these. Others compute without any key
-of vLLM's (``/invocations``), change the engine (``/scale_elastic_ep``) or reveal details of it
+of vLLM's (``/invocations``), change the engine (``/scale_elastic_ep``) or reveal its details
 (``/metrics``, ``/version``, ``/docs``).
 """
 

@@ -1,6 +1,6 @@
 """Checks input of ``/v1/responses`` on which vLLM would fail. Pure.
 
-vLLM 0.29 turns input items into chat messages and answers 500 to those that it does not know
+vLLM 0.29 turns input items into chat messages and answers 500 to items that it does not know
 (docs/upstream/vllm-responses-input.md). The client can correct them, so they get a 400 here.
 """
 
@@ -37,7 +37,7 @@ def check_input(fields: Mapping[str, Any]) -> None:
             said = f"an item of type {shown(kind)} is not served here; allowed: {allowed}"
             raise BadRequestError(name, said)
         if kind == OUTPUT and isinstance(item.get("output"), list) and item.keys() >= OF_ITS_OWN:
-            said = "an output in parts is not served beside created_by; allowed: one of the two"
+            said = "an output in parts is not served with created_by; allowed: one of the two"
             raise BadRequestError(name, said)
         if kind != MESSAGE:
             continue

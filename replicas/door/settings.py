@@ -17,10 +17,15 @@ class KeysFrom(Block):
     """Where the keys are: never in the configuration, which Ray shows to its users."""
 
     file: str | None = Field(
-        None, min_length=1, description="read again when it changes, on every node the same"
+        None,
+        min_length=1,
+        description="path of a file with keys, the same on every node; a"
+        " changed file is read again",
     )
     env: str | None = Field(
-        None, min_length=1, description="an environment variable of Ray's processes"
+        None,
+        min_length=1,
+        description="name of an environment variable of Ray's processes with the keys",
     )
 
     @model_validator(mode="after")
@@ -37,46 +42,48 @@ class Limits(Block):
         8.0,
         gt=0,
         le=1024,
-        description="a request's body, MB; it is parsed here, and again by the app",
+        description="largest body of a request, MB; each body is parsed twice, here and by the app",
     )
-    max_n: int = Field(128, ge=1, description="n: answers to a prompt; as OpenAI has it")
+    max_n: int = Field(128, ge=1, description="most answers to one prompt (`n`); OpenAI's limit")
     max_prompts: int = Field(
-        2048, ge=1, description="prompts, or texts to embed, in one request; as OpenAI has it"
+        2048, ge=1, description="most prompts, or texts to embed, in one request; OpenAI's limit"
     )
     max_sequences: int = Field(
-        2048, ge=1, description="n times the prompts of one request: what the engine gets of it"
+        2048, ge=1, description="most sequences of one request, n times its prompts"
     )
     max_tokens: int | None = Field(
         None,
         ge=1,
-        description="max_tokens, max_completion_tokens, max_output_tokens, and what requests get"
-        " that would otherwise go on to the model's length; None: that length",
+        description="largest max_tokens, max_completion_tokens or max_output_tokens; also the"
+        " default of requests that set none; none: the model's length",
     )
     max_logprobs: int | None = Field(
         None,
         ge=0,
-        description="logprobs, top_logprobs, prompt_logprobs; None: vLLM's max_logprobs",
+        description="largest logprobs, top_logprobs or prompt_logprobs; none: vLLM's max_logprobs",
     )
 
 
 class Security(Block):
     """What the auth middleware admits; all keys may be left out."""
 
-    keys: KeysFrom | None = Field(None, description="who may ask; None: everybody")
+    keys: KeysFrom | None = Field(
+        None, description="API keys that are accepted; none: no key is needed"
+    )
     limits: Limits = Limits()
     trust_remote_code: list[str] = Field(
-        [], description="models (model_id) whose own code may run: engine_kwargs.trust_remote_code"
+        [], description="models (model_id) whose own code may run (engine_kwargs.trust_remote_code)"
     )
     extra_paths: list[str] = Field(
         [],
-        description="paths that are opened in addition: '/tokenize', with a method 'POST"
-        " /tokenize', all below one '/v1/audio/*'",
+        description="further paths that are served: '/tokenize', with a method 'POST"
+        " /tokenize', all below a path '/v1/audio/*'",
     )
 
     cors_origins: list[str] = Field(
         [],
-        description="origins whose web pages may ask and read answers: 'https://chat.example.com';"
-        " '*': every page; empty: none",
+        description="origins whose web pages may send requests and read answers: "
+        "'https://chat.example.com'; '*': all; empty: none",
     )
 
     @field_validator("cors_origins")
@@ -106,14 +113,14 @@ def parse_security(data: Any, where: str = "security") -> Security:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
     if isinstance(data, str):  # the text may be a key
-        raise ConfigError([f"{where}: must be a mapping; what stands there is not repeated"])
+        raise ConfigError([f"{where}: must be a mapping; its value is not shown here"])
     keys = data.get("keys") if isinstance(data, dict) else None
     if keys is not None and not (isinstance(keys, dict) and set(keys) <= {"file", "env"}):
         # The value may be a key, so it is not repeated.
         raise ConfigError(
             [
-                f"{where}.keys: must be a mapping with `file` or `env`, which name where the keys"
-                " are; a key never stands in the configuration, which Ray shows"
+                f"{where}.keys: must be a mapping with `file` or `env`, which name where the"
+                " keys are; keys may not be in the configuration, because Ray shows it"
             ]
         )
     return parse(Security, {} if data is None else data, where)

@@ -1,4 +1,4 @@
-"""The server class over an emulated accelerator, and what says so to its clients."""
+"""The server class over an emulated accelerator, which clients see in ``/v1/models``."""
 
 from typing import Any
 

@@ -1,17 +1,17 @@
-"""An accelerator that is not there: a vLLM executor that takes a profile's time, without weights.
+"""An emulated accelerator: a vLLM executor that takes a profile's time, without weights.
 
 Everything around it is real: API server, engine core, scheduler, KV manager, preemption. There are
-no weights and the tokens mean nothing; what is served over it is marked as emulated.
+no weights and the tokens mean nothing; models served by it are marked as emulated.
 
 An answer ends by its ``max_tokens``. A client that wants it to end before that, as a model ends its
 answers, sends its length as ``vllm_xargs: {"emulated_tokens": n}`` and one token below
 ``FIRST_WORD`` as ``stop_token_ids``: it is the n-th token, and the engine does not know when.
 
-With ``vllm_xargs: {"emulated_positions": 1}`` each token says where it stands: ``token_at``. A
-client sees by that whether one is missing or came twice.
+With ``vllm_xargs: {"emulated_positions": 1}`` each token encodes its position (``token_at``), so
+that a client sees whether a token is missing or came twice.
 
-Other tokens are drawn at random; of a request with structured output, among those that its grammar
-allows next, as vLLM's own workers do it. Each is as likely as any other, and so say ``logprobs``.
+Other tokens are drawn at random, with structured output among the tokens that the grammar allows
+next, as in vLLM's own workers. All are equally likely, and ``logprobs`` say so.
 """
 
 import math
@@ -37,22 +37,22 @@ from replicas.profiles.disturbances import DisturbedSteps
 from replicas.profiles.profile_file import load_profile
 
 SEED = 0  # of disturbances and tokens
-FIRST_WORD = 3  # below it are the special tokens of our tiny tokenizer
+FIRST_WORD = 3  # lower ids are special tokens of our tiny tokenizer
 LENGTH, POSITIONS = "emulated_tokens", "emulated_positions"
-MEMORY_BYTES = 1 << 36  # more than any profile; num_gpu_blocks_override says what is used
+MEMORY_BYTES = 1 << 36  # more than any profile; num_gpu_blocks_override sets the size in use
 
 
 def token_at(position: int, vocab_size: int) -> int:
-    """The token at a place of prompt and answer together, where a request asks for such."""
+    """The token at a position in prompt and answer, for requests that ask for positions."""
     return FIRST_WORD + position % (vocab_size - FIRST_WORD)
 
 
 class Pace:
-    """Lets each step take its time, asleep.
+    """Sleeps for the time of each step.
 
-    A profile's times hold the host's share. So a busy accelerator's next step begins where the last
-    one ended: what the host did on these cores meanwhile is hidden in it, as far as it fits in one
-    step. After idling, a step begins when it is given.
+    A profile's times include the host's share. So a busy accelerator's next step begins where the
+    last one ended, and the host's work meanwhile is hidden in it, if it fits in one step. After
+    idling, a step begins when it is submitted.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Pace:
         self._sleep(max(self._free_at_s - now_s, 0.0))
 
     def idle(self) -> None:
-        """There is nothing left to compute."""
+        """The accelerator is idle from now on."""
         self._free_at_s = None
 
 
 class EmulatedExecutor(Executor):
-    """Answers EngineCore like a worker would, after the time that the profile says.
+    """Answers EngineCore as a worker would, after the profile's time.
 
     Raises:
         ConfigError: ``additional_config.brimful.emulate`` is missing or names no profile.
@@ -92,10 +92,10 @@ class EmulatedExecutor(Executor):
         self._vocabulary = range(FIRST_WORD, self.model_config.get_vocab_size())
         self._logprob = -math.log(len(self._vocabulary))
         self._prompt_tokens: dict[str, int] = {}
-        self._ends: dict[str, tuple[int, int]] = {}  # after how many tokens, and with which
-        self._placed: dict[str, int] = {}  # prompts of those whose tokens say where they stand
-        self._asked: dict[str, list[int]] = {}  # tokens whose logprobs are told, beside the drawn
-        # Prompts whose logprobs are told, and those of which tokens beside each.
+        self._ends: dict[str, tuple[int, int]] = {}  # number of tokens, and the stop token
+        self._placed: dict[str, int] = {}  # prompts of requests whose tokens encode positions
+        self._asked: dict[str, list[int]] = {}  # tokens whose logprobs are returned, with the drawn
+        # Prompts whose logprobs are returned, and the further tokens at each position.
         self._prompts: dict[str, tuple[list[int], list[int]]] = {}
         self._step: SchedulerOutput | None = None
         self._begun: list[str] = []  # requests whose first step it is
@@ -128,7 +128,7 @@ class EmulatedExecutor(Executor):
         kwargs: dict[str, Any] | None = None,
         non_block: bool = False,
     ) -> Any:
-        # What is not in the table asks for nothing back (set this, reset that).
+        # Other calls need no result (set this, reset that).
         answer = [self._answers.get(method) if isinstance(method, str) else None]
         return _done(answer) if non_block else answer
 
@@ -137,7 +137,7 @@ class EmulatedExecutor(Executor):
         self._begun = [
             new.req_id
             for new in scheduler_output.scheduled_new_reqs
-            if new.req_id not in self._prompt_tokens  # one that was preempted may come as new
+            if new.req_id not in self._prompt_tokens  # a preempted request may come as new
         ]
         for new in scheduler_output.scheduled_new_reqs:
             tokens = new.prefill_token_ids or new.prompt_token_ids or ()
@@ -156,7 +156,7 @@ class EmulatedExecutor(Executor):
                 prompt = list(new.prompt_token_ids or ())
                 self._prompts[new.req_id] = prompt, self._first(params.prompt_logprobs)
         if not scheduler_output.total_num_scheduled_tokens:
-            # Whenever its last request ended, EngineCore clears it away with an empty step.
+            # After its last request has ended, EngineCore runs an empty step to clean up.
             self._pace.idle()
             self._forget(scheduler_output)
             output = ModelRunnerOutput(req_ids=[], req_id_to_index={}, sampled_token_ids=[])
@@ -182,7 +182,7 @@ class EmulatedExecutor(Executor):
         complete = self._complete(step)
         cached = step.scheduled_cached_reqs
         generated = dict(zip(cached.req_ids, cached.num_output_tokens, strict=True))
-        for new in step.scheduled_new_reqs:  # one that was preempted may come as new, with output
+        for new in step.scheduled_new_reqs:  # a preempted request may come as new, with output
             generated[new.req_id] = self._prompt_tokens[new.req_id] - len(
                 new.prompt_token_ids or ()
             )
@@ -205,11 +205,11 @@ class EmulatedExecutor(Executor):
         )
 
     def _first(self, count: int) -> list[int]:
-        """As many tokens that may be drawn; -1: all."""
+        """This many tokens that may be drawn; -1: all."""
         return list(self._vocabulary[: None if count < 0 else count])
 
     def _logprobs(self, ids: list[str], sampled: list[list[int]]) -> LogprobsLists | None:
-        """A row for each request: the token drawn, and those whose logprobs it asked for."""
+        """A row for each request: the drawn token, and the tokens whose logprobs it asked for."""
         if self._asked.keys().isdisjoint(ids):
             return None
         rows = [
@@ -223,7 +223,7 @@ class EmulatedExecutor(Executor):
         return LogprobsLists(told, chances, np.ones(len(ids), dtype=np.int64))
 
     def _prompt_logprobs(self, prompt: list[int], others: list[int]) -> LogprobsTensors:
-        """A row for each token of a prompt but its first, which none is before."""
+        """A row for each token of a prompt except its first."""
         rows = [[token, *others] for token in prompt[1:]]
         told = torch.tensor(rows, dtype=torch.int64).reshape(len(rows), 1 + len(others))
         chances = torch.full(told.shape, self._logprob)
@@ -233,7 +233,7 @@ class EmulatedExecutor(Executor):
         if (prompt := self._placed.get(req_id)) is not None:
             return token_at(prompt + generated, self._vocabulary.stop)
         allowed = None if mask is None else _allowed(mask, self._vocabulary.stop)
-        # A special token is drawn only where the grammar leaves no other: its text is complete.
+        # A special token is drawn only if the grammar leaves no other: its text is complete.
         words = self._vocabulary if allowed is None else [t for t in allowed if t >= FIRST_WORD]
         token = self._random.choice(words or allowed or self._vocabulary)
         length, stop = self._ends.get(req_id, (0, token))
@@ -241,7 +241,7 @@ class EmulatedExecutor(Executor):
         return stop if ends else token
 
     def _complete(self, step: SchedulerOutput) -> set[str]:
-        """The requests whose every token so far is computed after this step: these get a token."""
+        """The requests whose present tokens are all computed after this step: these get a token."""
         given, cached = step.num_scheduled_tokens, step.scheduled_cached_reqs
         complete = {
             new.req_id
@@ -264,14 +264,14 @@ class EmulatedExecutor(Executor):
             self._prompts.pop(req_id, None)
 
     def check_health(self) -> None:
-        """Always well."""
+        """Never fails."""
 
     def shutdown(self) -> None:
-        """Nothing was started."""
+        """Nothing to stop."""
 
 
 def _masks(grammar: GrammarOutput | None) -> dict[str, Any]:
-    """By request, which tokens its grammar allows next: one bit for each of the vocabulary.
+    """By request, the tokens that its grammar allows next: one bit for each of the vocabulary.
 
     No request has drafts here, so each has one row.
     """

@@ -44,45 +44,45 @@ RULES: tuple[
         "enable_chunked_prefill",
         lambda value: value is False,
         _cut_by,
-        "a step is kept short by the chunk of a prompt it computes, and without chunks a prompt"
-        " longer than that would never start",
+        "control keeps a step short by the size of its chunk, and without chunks a longer"
+        " prompt would never start",
         "true",
     ),
     (
         "disable_chunked_mm_input",
         lambda value: value is True,
         _cut_by,
-        "an image has to fit into one chunk then, and the chunk may be shorter for good",
+        "an image must then fit into one chunk, and all chunks may be shorter than it",
         "false",
     ),
     (
         "prefill_schedule_interval",
         lambda value: isinstance(value, int) and value > 1,
         _cut_by,
-        "vLLM computes prompts in one of so many steps then (from 0.33 on), and the chunk of each"
-        " step is sized to be computed",
+        "vLLM then computes prompts only in one of that many steps (from 0.33 on), and chunks"
+        " are sized for every step",
         "1",
     ),
     (
         "long_prefill_token_threshold_adaptive",
         lambda value: value is True,
         _cut_by,
-        "what one prompt may take of a step is a share of max_num_batched_tokens then, and not of"
-        " the chunk that the step has room for",
+        "the limit for one prompt is then a share of max_num_batched_tokens, not of the chunk"
+        " that fits into the step",
         "false",
     ),
     (
         "pipeline_parallel_size",
         lambda value: isinstance(value, int) and value > 1,
         _itl,
-        "the time between two tokens is that of several steps there, and steps are what is timed",
+        "a token then takes several steps, and control times single steps",
         "1 (tensor_parallel_size shards a model, too)",
     ),
     (
         "runner",
         lambda value: value == "pooling",
         _itl,
-        "a pooling model generates no tokens between which there is a time",
+        "a pooling model generates no tokens, so there is no time between them",
         "generate",
     ),
     (
@@ -113,9 +113,9 @@ def option_problems(
         has_controller: whether the replica has a controller.
     """
     found = []
-    for key, refused, beside, why, allowed in (*RULES, RANKS) if has_controller else RULES:
+    for key, refused, excluded_by, why, allowed in (*RULES, RANKS) if has_controller else RULES:
         value = options.get(key)
-        setting = beside(batching)
+        setting = excluded_by(batching)
         if setting is not None and refused(value):
             found.append(
                 f"{where}.{key}: {value!r} is not allowed with {setting}: {why};"

@@ -21,9 +21,9 @@ class EngineBlock(Block):
 
     executor: Executor | None = Field(
         None,
-        description="in_process: the model runs in EngineCore's process; mp (CPU) or ray (GPU): in"
-        " workers beside it, as Ray Serve LLM starts them; None: in_process on CPU with one worker,"
-        " else as Ray Serve LLM does",
+        description="in_process: the model runs in EngineCore's process; mp (CPU), ray (GPU):"
+        " in worker processes, as Ray Serve LLM starts them; none: in_process on"
+        " CPU with one worker, else as Ray Serve LLM does",
     )
 
 

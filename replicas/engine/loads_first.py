@@ -1,4 +1,4 @@
-"""Requests with remotely computed prompts start before those that need prefill here.
+"""Requests with remotely computed prompts start before requests that need prefill here.
 
 They need no part of a chunk, and hold KV memory elsewhere until it is read. In vLLM's queue they
 would wait behind prompts that take many steps. So they join the skipped requests, which vLLM takes

@@ -52,7 +52,7 @@ def resume(scheduler: Any, request: Any) -> None:
 
 
 def put_first(scheduler: Any, request: Any) -> None:
-    """Those that ran before are admitted before new ones; by priority, among their own."""
+    """Requests that ran before are admitted before new ones; with priorities, among their own."""
     if any(one is request for one in scheduler.waiting):  # ``in`` would ask vLLM's empty deque
         scheduler.waiting.remove_request(request)
         scheduler.waiting.prepend_request(request)

@@ -38,11 +38,15 @@ class EmulateSettings(Block):
     }
 
     profile: str = Field(description="step-time profile: a name, or FILE[:NAME]")
-    kv_tokens: int | None = Field(None, gt=0, description="KV memory; None: the profile's")
+    kv_tokens: int | None = Field(None, gt=0, description="KV memory, tokens; none: the profile's")
     time_scale: float = Field(
-        1.0, gt=0, description="steps and SLA take this many times as long: for bigger fleets"
+        1.0,
+        gt=0,
+        description="factor on step times and the SLA; above 1, a machine emulates a larger fleet",
     )
-    disturbances: Disturbances = Field(Disturbances(), description="what disturbs steps")
+    disturbances: Disturbances = Field(
+        Disturbances(), description="random disturbances of step times"
+    )
 
 
 class FailoverConfig(Block):
@@ -52,13 +56,21 @@ class FailoverConfig(Block):
         60.0,
         ge=0,
         le=1800,
-        description="its replica relays tokens of others for so long; 0: none",
+        description="how long the replica of a dead engine relays the tokens of other replicas"
+        " to its clients, s; 0: not at all",
     )
     wait_s: float = Field(
-        20.0, gt=0, le=1800, description="for the next token of an answer, or it ends with an error"
+        20.0,
+        gt=0,
+        le=1800,
+        description="longest wait for the next token of a moved request,"
+        " s; then the answer ends with an error",
     )
     hang_s: float | None = Field(
-        30.0, ge=1, description="without a sign of it an engine with requests is dead; None: never"
+        30.0,
+        ge=1,
+        description="time without a sign of life after which an engine with"
+        " requests counts as dead, s; none: never",
     )
 
 
@@ -79,7 +91,7 @@ class EngineSettings(Block):
     )
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: none")
-    role: PdRole | None = Field(None, description="its half of a request; None: it does all of it")
+    role: PdRole | None = Field(None, description="its part of a request; None: the whole request")
     classes: dict[str, ServiceClass] | None = Field(
         None, description="who is served first; None: all alike"
     )
@@ -87,7 +99,7 @@ class EngineSettings(Block):
     security: Security = Field(Security(), description="what the replica's HTTP ingress lets in")
     emulate: EmulateSettings | None = None
     failover: FailoverConfig = Field(
-        FailoverConfig(), description="what becomes of the answers of an engine that dies"
+        FailoverConfig(), description="what happens to open answers if an engine dies"
     )
     executor: Executor | None = Field(
         None, description="where the model runs; None: as the engine was started"
@@ -100,7 +112,7 @@ class EngineSettings(Block):
             return given
         if given.get("batching") is not None:
             raise ValueError(
-                f"{min(short)} beside batching is not allowed; write batching.sla.{min(short)}"
+                f"{min(short)} with batching is not allowed; write batching.sla.{min(short)}"
             )
         rest = {key: value for key, value in given.items() if key not in short}
         return {**rest, "batching": {"sla": {key: given[key] for key in short}}}
@@ -211,8 +223,8 @@ def parse_live(
     found = role_problems(batching, f"{where}.batching", deployment)
     if batching.roles is not None and entry_blocks.batching.roles is None:
         found.append(
-            f"{where}.batching.roles: is not allowed where the entry has none: the replica was"
-            " started without them"
+            f"{where}.batching.roles: is not allowed if the entry has none: the replica was"
+            " started without roles"
         )
     if (
         asked.classes is not None
@@ -220,12 +232,12 @@ def parse_live(
         and entry_blocks.admission is None
     ):
         found.append(
-            f"{where}.classes: is not allowed where the entry has neither classes nor admission:"
+            f"{where}.classes: is not allowed if the entry has neither classes nor admission:"
             " the replica was started without them"
         )
     if asked.admission is not None and not entry_blocks.guarded:
         found.append(
-            f"{where}.admission: is not allowed where the entry has neither an SLA nor classes nor"
+            f"{where}.admission: is not allowed if the entry has neither an SLA nor classes nor"
             " admission: the replica was started without them"
         )
     found += wait_problems(classes, admission, where)
@@ -297,8 +309,8 @@ def role_problems(
         )
     if batching.sla.itl_ms is None:
         found.append(
-            f"{where}.sla.itl_ms: None is not allowed with roles: a time, by which it is decided"
-            " whether prompts and decodes go apart"
+            f"{where}.sla.itl_ms: None is not allowed with roles: a time, which decides how"
+            " prefill and decode are split"
         )
     prefill = batching.roles.prefill
     if deployment is None or prefill == "auto":

@@ -1,7 +1,7 @@
 """Which request holds which slot of the batch, recorded while a console looks.
 
 vLLM has no slots: a running request gets the lowest free row, a waiting or preempted one the lowest
-free row of those that wait. Only ``Recorder`` has a clock; it wraps methods of a scheduler while it
+free row for waiting ones. Only ``Recorder`` has a clock; it wraps methods of a scheduler while it
 records.
 """
 
@@ -48,7 +48,7 @@ class Rows:
 
 
 class Timeline:
-    """Bars of requests, open ones and those that ended since they were last asked for."""
+    """Bars of requests: open ones, and ones that ended since the last call."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[int, State, int | None, float]] = {}

@@ -1,4 +1,4 @@
-"""What disturbs an accelerator's steps: pauses, slow phases, encoders, CUDA graphs. Seeded.
+"""Disturbances of an accelerator's steps: pauses, slow phases, encoders, CUDA graphs. Seeded.
 
 For the replay and the emulated accelerator. Each kind draws from a stream of its own, so adding one
 does not change another.
@@ -17,7 +17,7 @@ from replicas.profiles.profile import StepNoise, StepProfile
 from replicas.profiles.recorded_time import RecordedTime
 
 MOST_FACTOR = 1000.0
-MOST_S = 1e6  # of any duration here, so that sums stay finite
+MOST_S = 1e6  # longest duration here, so that sums stay finite
 LEAST_PHASE_S = 0.01  # phases are drawn one by one, through idle times as well
 MOST_GRAPH_TOKENS = 10_000_000
 
@@ -30,7 +30,7 @@ GraphSize = Annotated[int, Field(strict=True, gt=0, le=MOST_GRAPH_TOKENS)]
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """A share of the steps takes longer by a pause, exponential with this mean."""
+    """A share of the steps takes longer by a pause, exponential with mean ``mean_s``."""
 
     share: Share
     mean_s: Seconds
@@ -38,7 +38,7 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True)
 class SlowPhases:
-    """For a share of the time, every step that begins takes ``factor`` times as long.
+    """For a share of the time, steps take ``factor`` times as long.
 
     Phases are exponential: slow ones with mean ``mean_s``, the others with
     ``mean_s`` x (1 - share) / share.
@@ -59,15 +59,15 @@ class EncoderWork:
 
 @dataclass(frozen=True, slots=True)
 class Disturbances:
-    """What disturbs steps; without arguments, nothing.
+    """The disturbances of steps; by default none.
 
     Args:
         noise_cv: coefficient of variation of all step times.
-        mixed_s: a step with any prompt token takes so much longer.
+        mixed_s: additional time of a step with any prompt token.
         graph_sizes: steps of decodes alone are padded up to the next of these sizes, in tokens;
             those beyond the last are not padded.
-        begin_s, until_s: steps that begin outside of these seconds are as the profile says.
-        first_step_s: the engine's first step takes at least so long: kernels are compiled in it.
+        begin_s, until_s: steps that begin outside of these seconds are undisturbed.
+        first_step_s: least time of the engine's first step, which compiles kernels.
     """
 
     noise_cv: Annotated[float, Field(strict=True, ge=0, le=10)] = 0.0
@@ -84,11 +84,11 @@ class Disturbances:
 class DisturbedSteps:
     """How long each step of one engine takes.
 
-    (profile + mixed + encoder) x slow factors x noise + pauses, the profile's time being that of
-    the padded batch; of a recorded profile, what the recording took for that much work.
+    (profile + mixed + encoder) x slow factors x noise + pauses. The profile's time is that of the
+    padded batch; with a recorded profile, the recording's time for that much work.
 
     Args:
-        seed: of everything random; the noise is ``StepNoise``'s of the same seed.
+        seed: of all random numbers; the noise is ``StepNoise``'s of the same seed.
     """
 
     def __init__(self, profile: StepProfile, disturbances: Disturbances, seed: int) -> None:
@@ -128,7 +128,7 @@ class DisturbedSteps:
 
         Args:
             decodes, kv, prefill, context: as in ``controller.records.StepSample``.
-            now_s: when it begins, since the engine started; not before the step before it.
+            now_s: when it begins, since the engine started; must not decrease.
             new_request_ids: requests of which nothing was computed in an earlier step.
             drafts: speculated tokens, each verified like a prompt token: one more row in the
                 step's matrices.
@@ -159,7 +159,7 @@ class DisturbedSteps:
         return self._graph_sizes[place] if place < len(self._graph_sizes) else tokens
 
     def _has_image(self, request_id: str) -> bool:
-        # By the id and not by a draw: the same requests have images under every policy.
+        # By the id, not at random: the same requests have images under every policy.
         digest = blake2b(f"{self._seed} {request_id}".encode(), digest_size=8).digest()
         return int.from_bytes(digest) < self._encoder.share * 2**64
 
@@ -176,7 +176,7 @@ class _Pausing:
 
 
 class _Slowing:
-    """Begins in the middle of a phase, slow with the chance that it is at any other time."""
+    """Begins in the middle of a phase, which is slow with the usual probability."""
 
     def __init__(self, phases: SlowPhases, rng: np.random.Generator) -> None:
         self._factor, self._rng = phases.factor, rng

@@ -18,7 +18,7 @@ MOST_KV_TOKENS = 100_000_000  # a replay keeps an object for each block
 
 
 class StepCost(Protocol):
-    """One way to say what a step costs."""
+    """A model of a step's time."""
 
     def step_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
         """Seconds that a step with these features takes."""
@@ -56,10 +56,9 @@ class TableCost:
 
     A step with a prompt (P > 0) takes ``mixed_s`` more.
 
-    Between two measured counts the time is interpolated, beyond the last it goes on as between the
-    last two. Padding to CUDA-graph sizes is not added: vLLM captures every 8 or 16 tokens, the
-    tables are measured every 32 and more, so it would move a step by a percent, by a staircase
-    that were not measured; the steps of the kernels themselves are in the tables.
+    Between two measured counts the time is interpolated; beyond the last it is extrapolated from
+    the last two. Padding to CUDA-graph sizes is not added: vLLM captures every 8 or 16 tokens, and
+    tables are measured every 32 or more, so padding would change a step by a percent.
 
     Args:
         tokens: measured token counts, ascending.
@@ -87,10 +86,10 @@ class TableCost:
 class Launch:
     """How long the CPU is busy with launching a step with prompt tokens, seconds.
 
-    If steps are scheduled ahead, the output of the step before is taken only after that.
+    If steps are scheduled ahead, the previous step's output is processed only after that.
 
     Args:
-        graph_s, eager_s: of a step of at most ``graph_tokens`` tokens, and of a larger one.
+        graph_s, eager_s: of a step of at most ``graph_tokens`` tokens, and of a larger step.
     """
 
     graph_s: float = 0.0
@@ -98,7 +97,7 @@ class Launch:
     graph_tokens: int = 0
 
     def step_s(self, decodes: int, prefill: int) -> float:
-        """Seconds; those of decodes alone are hidden behind the step before."""
+        """Seconds; launches of pure decode steps are hidden behind the previous step."""
         if not prefill:
             return 0.0
         return self.graph_s if decodes + prefill <= self.graph_tokens else self.eager_s
@@ -109,10 +108,10 @@ class StepProfile:
     """One accelerator with one model on it.
 
     Args:
-        kv_tokens: what its KV memory holds.
-        max_num_seqs, max_num_batched_tokens: vLLM's own defaults on this card, or those of the
-            engine that was recorded.
-        recording: how the steps of a real engine came around ``cost``; None: nothing was recorded.
+        kv_tokens: size of its KV memory.
+        max_num_seqs, max_num_batched_tokens: vLLM's own defaults on this card, or the recorded
+            engine's settings.
+        recording: recorded deviations of a real engine's steps from ``cost``; None: none.
         kv_read_frac: as in ``EngineLimits``.
     """
 

@@ -1,6 +1,6 @@
 """Files of step-time profiles: tables of measured steps, straight lines, recordings, by name.
 
-``configs/profiles/*.json`` are the named ones; the format is theirs.
+``configs/profiles/*.json`` are the named profiles, and show the format.
 """
 
 from functools import cache
@@ -27,12 +27,12 @@ HOST_MS = 3.0  # input preparation, sampling and output of vLLM 0.29 in synchron
 HBM_EFFICIENCY = 0.75  # decode attention reads KV at 0.7 to 0.8 of the datasheet's bandwidth
 PREFILL_EFFICIENCY = 0.5  # FlashAttention-2 on A100 and H100, of the datasheet's bf16 rate
 
-MOST_MS = 1e6  # of anything that a step is made of: far beyond any step, and sums stay finite
+MOST_MS = 1e6  # bound on any part of a step: far beyond real steps, and sums stay finite
 Milliseconds = Annotated[float, Field(ge=0, le=MOST_MS)]
 
 
 class Entry(Block):
-    """What tables and lines have in common.
+    """Common fields of tables and lines.
 
     ``kv_capacity_tokens`` is the KV memory; ``gpu`` and ``mem_gb`` decide vLLM's defaults.
     """
@@ -74,10 +74,10 @@ class LineEntry(Entry):
 
 
 class TableEntry(Entry):
-    """Per-layer tables (``TableCost``) and what attention needs: bytes, bandwidth, flops.
+    """Per-layer tables (``TableCost``) and the data of attention: bytes, bandwidth, flops.
 
-    ``mixed_ms``: what a step with a prompt takes more than the tables say, whatever its size.
-    ``weights_gb``: what a step reads of weights, whole model; 0: not known.
+    ``mixed_ms``: additional time of a step with a prompt, of any size.
+    ``weights_gb``: weights that a step reads, whole model; 0: unknown.
     ``launch_ms``, ``launch_eager_ms``, ``graph_tokens``: ``Launch``.
     ``all_reduce_ms_per_layer`` holds both of a layer's all-reduces: vidur measured 0.318 ms for one
     of 64 MiB over 4 H100, and the table says 0.636 ms at those 4096 tokens.
@@ -139,7 +139,7 @@ class TableEntry(Entry):
 
 
 class ProfileFile(Block):
-    """A file: where its numbers are from, and its profiles by name."""
+    """A file: the source of its numbers, and its profiles by name."""
 
     source: str
     units: dict[str, str] = {}
@@ -165,7 +165,7 @@ class ProfileFile(Block):
 
 
 def load_profile(spec: str) -> StepProfile:
-    """A named profile, ``FILE:NAME``, or ``FILE`` where it holds only one.
+    """A named profile, ``FILE:NAME``, or ``FILE`` if it holds only one.
 
     Raises:
         ConfigError: nothing has that name, or the file is wrong at a line and field.

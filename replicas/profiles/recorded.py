@@ -15,22 +15,22 @@ from controller.models.arrays import Floats
 from replicas.profiles.profile import MOST_KV_TOKENS, LinearCost
 from replicas.profiles.recorded_time import Recording
 
-LEAST_STEPS = 50  # fewer show neither a mean nor what lies around it
+LEAST_STEPS = 50  # fewer give neither a mean nor a deviation
 MOST_STEPS = 1_000_000
 MOST_US = 10**9
-LEAST_US = 1.0  # a step takes some time, whatever its clock's resolution says
-ROUNDS = 10  # of the fit: each weighs steps by the predictions of the one before
-EXACT = 1e-5  # a relative error that is none: durations come in microseconds
-OUTLIER = 2.0  # times its prediction: a longer step counts as if it had taken no more than that
+LEAST_US = 1.0  # shortest step, even if the clock's resolution is coarser
+ROUNDS = 10  # iterations of the fit: each weighs steps by the predictions of the previous one
+EXACT = 1e-5  # a negligible relative error: durations are in microseconds
+OUTLIER = 2.0  # times its prediction: longer steps count as this long
 
-# A column is told its first wrong value, and not all of them.
+# An error names a column's first wrong value, not all of them.
 of_all_steps = Field(min_length=LEAST_STEPS, max_length=MOST_STEPS, fail_fast=True)
 Column = Annotated[list[Annotated[int, Field(ge=0, le=10**15)]], of_all_steps]
 Microseconds = Annotated[list[Annotated[int, Field(ge=0, le=MOST_US)]], of_all_steps]
 
 
 class RecordedSteps(Block):
-    """Columns with one value a step, in the order of time.
+    """Columns with one value per step, in the order of time.
 
     Args:
         decodes, kv_tokens, prefill_tokens, prefill_context: as in ``records.StepSample``.
@@ -70,7 +70,7 @@ class RecordedSteps(Block):
 
 
 class RecordedEntry(Block):
-    """A recording, and what its engine was started with."""
+    """A recording, and its engine's settings."""
 
     machine: str = ""
     model: str = ""
@@ -86,7 +86,7 @@ class RecordedEntry(Block):
         return self.max_num_seqs, self.max_num_batched_tokens
 
     def fitted(self) -> tuple[LinearCost, Recording]:
-        """The line through the recorded steps, and the run against what it predicts."""
+        """The line through the recorded steps, and the run relative to its predictions."""
         features, measured_s = self.steps.features(), self.steps.measured_s()
         coefficients = fit_line(features, measured_s)
         cost = LinearCost(*coefficients[[0, 2, 3, 4, 5, 1]].tolist())
@@ -97,8 +97,8 @@ def fit_line(features: Floats, measured_s: Floats) -> Floats:
     """Coefficients c >= 0 that minimise sum(((y - c f) / (c f))^2) over the steps.
 
     y is the measured time, at most OUTLIER times the predicted one, so that a few long pauses do
-    not tilt the line. Relative to the prediction and not to the measurement, whose noise would
-    shorten what is predicted. The first coefficient is at least a microsecond.
+    not tilt the line. Errors are relative to the prediction, because the noise of measurements
+    would shorten predictions. The first coefficient is at least a microsecond.
 
     Args:
         features: shape (steps, n), the first column all ones, the last tokens x context.
@@ -120,11 +120,11 @@ def fit_line(features: Floats, measured_s: Floats) -> Floats:
 
 
 def _nonnegative(features: Floats, y: Floats) -> Floats:
-    """The c >= 0 with the least |y - features c|^2; the last of them has to earn its place.
+    """The c >= 0 with the least |y - features c|^2; the last one is used only if it helps.
 
-    Prompts of few lengths that come whole do not say whether tokens or tokens x context cost, and
-    the noise of a few steps would: a small chunk then costs nothing. So tokens x context count
-    where n ln(|y - features c|^2) falls by ln n (BIC) for it.
+    Whole prompts of few lengths do not show whether tokens or tokens x context cost time, and the
+    noise of a few steps would decide: a small chunk could then cost nothing. So tokens x context
+    count only if n ln(|y - features c|^2) falls by ln n (BIC).
     """
     n, count = features.shape
     a, b, whole = features.T @ features, features.T @ y, float(y @ y)

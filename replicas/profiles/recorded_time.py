@@ -1,9 +1,9 @@
-"""A recorded run as a map from work to time, which steps of any length are replayed on.
+"""A recorded run as a map from work to time, on which steps of any length are replayed.
 
-Work is time as predicted from what steps computed, time is as it was recorded. A replayed step of
-predicted p seconds consumes p seconds of work, and takes the time that the recording took for them:
-what belongs together in time stays together, and however long the replayed steps are, together
-they take (recorded time / predicted time) times as long as predicted.
+Work is a step's predicted time, time is the recorded time. A replayed step of predicted p seconds
+consumes p seconds of work, and takes the recording's time for this work. So correlations in time
+remain, and replayed steps of any length together take (recorded time / predicted time) times as
+long as predicted.
 """
 
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from controller.models.arrays import Floats
 
-SPREAD = 1.1  # times what its neighbours take: a recorded step's time beyond that was one pause
+SPREAD = 1.1  # times the median of its neighbours: a recorded step's time beyond that was one pause
 NEIGHBOURS = 7  # steps before, and as many after
-BLOCK_S = 5.0  # of work replayed as it came, before the next part of the recording is drawn
+BLOCK_S = 5.0  # seconds of work replayed in order, before the next part of the recording is drawn
 
 
 @dataclass(frozen=True, slots=True, eq=False)

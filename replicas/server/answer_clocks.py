@@ -1,8 +1,8 @@
-"""Clocks that end an answer before it is whole, and what its client is told.
+"""Clocks that end an answer early, and the error that its client gets.
 
-Other clocks cover a whole answer: the operator's (``http_options.request_timeout_s``), that of Ray
-Serve's proxy if a request comes through it (without HAProxy, and until HAProxy knows the replica),
-a gateway's. Each would break off a stream silently.
+Other clocks limit a whole answer: the operator's (``http_options.request_timeout_s``), Ray Serve's
+proxy's if a request comes through it (without HAProxy, and until HAProxy knows the replica), and a
+gateway's. Each would break off a stream silently.
 """
 
 from collections.abc import Mapping
@@ -72,8 +72,8 @@ class AnswerClocks:
     async def replace_rays(self) -> None:
         """Make the replica of this process end answers by these clocks.
 
-        Ray would cut them, even at a client's deadline to the first token. Ray ends what is not
-        ended here (requests other than POST) a little after the operator's time.
+        Ray would cut answers, even at a client's deadline for the first token. Ray ends
+        requests other than POST a little after the operator's time.
         """
 
         def later(replica: Any, headers: Any) -> float | None:

@@ -1,7 +1,7 @@
-"""Requests that this engine goes on with for a replica whose own engine died.
+"""Requests that this engine continues for a replica whose own engine died.
 
 That replica keeps each request's text, stop strings, logprobs and client. This one gets the tokens
-so far and sends back what its engine makes of them, as it comes out of EngineCore.
+so far and sends back EngineCore's outputs as they are.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What a replica answers first.
+    """A replica's first answer.
 
     Args:
         replica: its unique id.
-        refused: why it cannot go on with the request; None: it does.
+        refused: why it cannot continue the request; None: it does.
     """
 
     replica: str
@@ -45,7 +45,7 @@ class Accepted:
 
 
 class Carried:
-    """The requests of others in this replica's engine.
+    """Other replicas' requests in this replica's engine.
 
     Args:
         client: vLLM's ``AsyncLLM``.

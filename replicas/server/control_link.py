@@ -34,7 +34,7 @@ from replicas.server.routing_stats import KEY, PREFILL, routing_stats
 logger = logging.getLogger("ray.serve")
 
 REPORTED = tuple(field.name for field in fields(ReplicaReport))
-ENGINE_FAILED = "The exchange with the engine failed, and is tried again: %s"
+ENGINE_FAILED = "The sync with the engine failed, and is tried again: %s"
 REFUSED = "The batch controller refused the report: %s"
 SEARCH_S = 2.0  # of waiting for the controller per sync; the search goes on
 
@@ -149,7 +149,7 @@ class ControlLink:
         if config.sla != self._config.sla:
             self._clock = ClientFeedback(config.sla.percentile)
         self._go_by(config)
-        logger.info("Replica %s goes by another batching block.", self._replica_id)
+        logger.info("Replica %s uses a changed batching block.", self._replica_id)
 
     async def _ask(self, report: dict[str, Any]) -> dict[str, Any] | None:
         try:
@@ -170,7 +170,7 @@ class ControlLink:
             self._answered_s = asyncio.get_running_loop().time()
             if answer.get("role") != self.role:
                 self.role = answer.get("role")
-                logger.info("Replica %s is to be in role %s.", self._replica_id, self.role)
+                logger.info("Replica %s changes to role %s.", self._replica_id, self.role)
             return answer
         return None
 
@@ -225,8 +225,9 @@ class ControlLink:
     def _say_reach(self, *, out: bool) -> None:
         if out:
             logger.warning(
-                "The SLA of %.1f ms between tokens is out of reach: one decode alone takes longer,"
-                " or nearly. Replica %s serves in longer steps; nothing is scaled by it.",
+                "The SLA of %.1f ms between tokens is out of reach: one decode alone takes"
+                " longer, or nearly. Replica %s serves with longer steps, and autoscaling"
+                " ignores it.",
                 self._config.sla.itl_ms,
                 self._replica_id,
             )
@@ -235,7 +236,9 @@ class ControlLink:
 
     def _say_switched(self, *, on: bool) -> None:
         if on:
-            logger.warning("Control is switched on: replica %s keeps to it.", self._replica_id)
+            logger.warning(
+                "Control is switched on: replica %s applies its limits.", self._replica_id
+            )
         else:
             logger.warning(
                 "Control is switched off: replica %s runs at vLLM's own limits, and only reports"
@@ -283,7 +286,7 @@ class ControlLink:
             if (controller := await self._find()) is not None:
                 await asyncio.wait_for(controller.engine_died.remote(told), timeout=SEARCH_S)
         except Exception as error:  # gone or slow: no caller waits for it
-            logger.debug("The batch controller was not told: %r", error)
+            logger.debug("The batch controller could not be told: %r", error)
 
     def leave(self) -> None:
         """Mark the replica as being removed in all reports from now on."""

@@ -9,7 +9,7 @@ from replicas.engine.settings import Live
 
 
 def gate_for(client: Any, live: Live) -> Gate | None:
-    """What every ``generate`` of the client passes from now on; None if no request is refused.
+    """Put a gate around the client's ``generate``; None if no request is refused.
 
     Args:
         client: vLLM's ``AsyncLLM``.

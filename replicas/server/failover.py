@@ -1,9 +1,9 @@
-"""An engine dies, and another replica's goes on with its answers.
+"""If an engine dies, another replica's engine continues its answers.
 
-The seam is below vLLM's output processor, which outlives the engine in the server's process. Its
-state of a request (text, stop strings, logprobs, siblings of ``n``, usage) goes on: the outputs of
-another engine are given to it as if they were this one's. While the engine lives, a request costs
-one reference to what was sent to the engine, and a token nothing.
+The requests move below vLLM's output processor, which outlives the engine in the server's process.
+It keeps its state of a request (text, stop strings, logprobs, siblings of ``n``, usage) and gets
+the outputs of another engine as if they were this one's. While the engine lives, a request costs
+one reference to its engine request, and a token costs nothing.
 """
 
 import asyncio
@@ -26,12 +26,14 @@ from replicas.server.carried import Accepted, Moved
 logger = logging.getLogger("ray.serve")
 
 MOST_MOVES = 2
-KILLS_WITHIN_S = 1.0  # an engine that dies so soon after a request's token may have died of it
-RETRY_S = 0.1  # until another replica is asked whether it takes a request
+KILLS_WITHIN_S = (
+    1.0  # an engine that dies this soon after a request's token may have died of that request
+)
+RETRY_S = 0.1  # until another replica is asked to take a request
 TOLD_S = 10.0  # between the death of an engine and its last output, at most
 LOOK_S = 1.0  # between two looks at whether the engine answers
 OURS = "brimful_"  # utility calls of ``replicas.engine.channel``
-# What counts generated tokens alone: vLLM's first model runner takes no generated tokens.
+# Parameters that count generated tokens: vLLM's first model runner accepts no generated tokens.
 COUNTED = (
     *("presence_penalty", "frequency_penalty", "bad_words", "thinking_token_budget"),
     *("repetition_detection", "trace_decode_token_ids"),
@@ -39,25 +41,25 @@ COUNTED = (
 
 
 class NotMovedError(EngineDeadError):
-    """The engine died, and no other goes on with this request."""
+    """The engine died, and no other engine continues this request."""
 
     def __init__(self, why: str) -> None:
         super().__init__()
-        self.args = (f"The engine of this answer died, and no other went on with it: {why}.",)
+        self.args = (f"The engine of this answer died, and no other engine continued it: {why}.",)
 
 
 class Failover:
-    """The requests of one replica's engine, for when that dies.
+    """The requests of one replica's engine, in case it dies.
 
     Args:
         client: vLLM's ``AsyncLLM``.
         replica: this replica's unique id.
-        call: asks another replica to go on (``Carried.carry_on``).
+        call: asks another replica to continue (``Carried.carry_on``).
         others: how many other replicas there are.
 
     Attributes:
-        ended: requests that ended with an error, by why.
-        gaps_s: of those that moved, from the death to the next token.
+        ended: requests that ended with an error, by reason.
+        gaps_s: of moved requests, from the death to the next token, seconds.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Failover:
         self._moving: dict[str, asyncio.Task[None]] = {}
         self._died = asyncio.Event()
         self._died_s = 0.0
-        self._calls = 0  # of others, which may take the engine long: a profile, new weights
+        self._calls = 0  # utility calls of others, which may take long: a profile, new weights
         self.ended: Counter[str] = Counter()
         self.gaps_s: list[float] = []
         self._guard(client.output_processor, client.engine_core)
@@ -124,24 +126,24 @@ class Failover:
         core.call_utility_async = called
 
     def so_far(self) -> dict[str, Any]:
-        """What became of the dead engine's requests: counts by outcome, seconds without tokens."""
+        """Outcomes of the dead engine's requests: counts by outcome, seconds without tokens."""
         counts = {"moved": len(self.gaps_s), "moving": len(self._moving), **self.ended}
         return {"outcomes": counts, "gap_s": sum(self.gaps_s)}
 
     def _never_moves(self, request: Any) -> str | None:
-        """Why a request ends with its engine, as far as it says that itself."""
+        """Why a request must end with its engine, by the request alone; None: it may move."""
         params = request.sampling_params
         if ends_with_engine.get():
-            return f"it asked for that by {NO_FAILOVER[0].decode()}"
+            return f"its client asked for that by {NO_FAILOVER[0].decode()}"
         if params is None:
-            return "it asks for no text"
+            return "it asks for no generated text"
         if request.resumable or request.prompt_token_ids is None or request.prompt_embeds:
-            return "its prompt is no list of tokens"
+            return "its prompt is not a list of tokens"
         if request.mm_features and (
             self._client.renderer.mm_processor_cache is not None
             or any(one.data is None for one in request.mm_features)
         ):
-            return "its images, audio or video are gone"
+            return "its images, audio or video are lost"
         kv = (params.extra_args or {}).get("kv_transfer_params") or {}
         return "its prompt is for another engine" if kv.get("do_remote_decode") else None
 
@@ -149,16 +151,16 @@ class Failover:
         """Why a request that has generated tokens cannot go on elsewhere."""
         config, params = self._client.vllm_config, request.sampling_params
         if getattr(config.model_config, "enable_return_routed_experts", False):
-            return "the experts of its tokens are gone"
+            return "the routed experts of its tokens are lost"
         if not getattr(config, "use_v2_model_runner", False):
             if counted := [name for name in COUNTED if getattr(params, name, None)]:
-                return f"{', '.join(counted)} cannot be carried on by vLLM's first model runner"
+                return f"{', '.join(counted)} cannot be continued by vLLM's first model runner"
             if config.model_config.logits_processors:
-                return "logits processors cannot be carried on by vLLM's first model runner"
+                return "logits processors cannot be continued by vLLM's first model runner"
         reasons = config.structured_outputs_config
         begun = request.reasoning_ended or reasons.enable_in_reasoning
         if params.structured_outputs and reasons.reasoning_parser and not begun:
-            return "where its grammar begins after the reasoning is not known"
+            return "the beginning of its grammar after the reasoning is unknown"
         return None
 
     def _lost(self, request_id: str) -> None:
@@ -211,9 +213,9 @@ class Failover:
                 said = f"no token of another replica came within {self._config.wait_s:g} s"
                 self._end(request_id, "waited", said)
                 return
-            except Exception as error:  # whatever it is, that replica does not go on
+            except Exception as error:  # after any error that replica does not continue it
                 if accepted:
-                    logger.warning("Request %s was not carried on: %r", request_id, error)
+                    logger.warning("Request %s was not continued: %r", request_id, error)
             finally:
                 await answer.aclose()
             if not accepted:
@@ -247,7 +249,7 @@ class Failover:
         return Moved(request, len(own), tuple(avoid))
 
     def _take(self, request_id: str, outputs: list[Any]) -> bool:
-        """Process what another engine made; whether the request is over."""
+        """Process another engine's outputs; returns whether the request is over."""
         client = self._client
         stats = IterationStats() if client.log_stats else None
         client.output_processor.process_outputs(outputs, time.monotonic(), stats)
@@ -274,7 +276,7 @@ class Failover:
         Args:
             silent_s: how long it has owed an answer.
         """
-        looks = 0  # two: this process itself may have stood still
+        looks = 0  # two reads: this process itself may have been paused
         while self._config.hang_s is not None and not self._died.is_set():
             await asyncio.sleep(LOOK_S)
             asked = self._client.output_processor.request_states
@@ -287,13 +289,13 @@ class Failover:
                     process.kill()
 
     async def told(self) -> bool:
-        """Whether an engine that is gone has died; a replica that is removed ends its own."""
+        """Whether the engine has died; a removed replica ends its own engine."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._died.wait(), TOLD_S)
         return self._died.is_set()
 
     async def relayed(self) -> None:
-        """Return once no request is left that another engine goes on with."""
+        """Return once no request is left that another engine continues."""
         until_s = self._died_s + self._config.relay_s
         while self._moving and (left_s := until_s - time.monotonic()) > 0:
             await asyncio.wait(self._moving.values(), timeout=left_s)

@@ -32,7 +32,7 @@ FAILED = "The engine did not report, and is asked again: %s"
 
 
 class LocalLink:
-    """Reads what the engine reports, as often as a controller would; the engine decides by itself.
+    """Reads the engine's reports, as often as a controller would; the engine decides by itself.
 
     Args:
         client: vLLM's ``AsyncLLM``.
@@ -68,7 +68,7 @@ class LocalLink:
             except TimeoutError:
                 late = TimeoutError(f"no report within {self._config.lease_s:g} s")
                 self._complaints.log(FAILED, late)
-            except Exception as error:  # whatever it is, the server serves on
+            except Exception as error:  # after any error the server serves on
                 self._complaints.log(FAILED, error)
             self._publish()
             await asyncio.sleep(self._config.period_s)
@@ -95,7 +95,7 @@ class LocalLink:
         self.collector.values = tuple(told)
 
     def snapshot(self) -> dict[str, Any]:
-        """As ``BatchController.snapshot`` has it, of this engine alone; none before its report."""
+        """Like ``BatchController.snapshot``, of this engine only; empty before its first report."""
         report, config, replicas = self._report, self._config, {}
         if report is not None:
             limits = BatchLimits(

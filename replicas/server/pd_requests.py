@@ -8,7 +8,7 @@ request                           seen                                          
 ================================  =================================================  =============
 a list of prompts                 each the first one's KV: HTTP 200 with wrong text  local
 ``prompt_logprobs``               500, and the decode engine ended                   local
-``echo`` with ``logprobs``        not tried: vLLM makes ``prompt_logprobs`` of it    local
+``echo`` with ``logprobs``        not tried: becomes ``prompt_logprobs`` in vLLM      local
 ``n`` > 1                         right; each sequence loads what the first read     local
                                   gives free, so not under load by any promise
 beam search                       right, after 14 s                                  local
@@ -28,7 +28,8 @@ from typing import Any
 KV_PARAMS = "kv_transfer_params"
 ARGS = "vllm_xargs"  # vLLM adds it to the former
 NOT_A_CLIENTS = (
-    "is not allowed: it says where an engine reads KV, which this application sees to; leave it out"
+    "is not allowed: it says where an engine reads KV, which this application sets itself;"
+    " leave it out"
 )
 # Fields that shape an answer which is not read, or that the prefill engine would refuse.
 PLAIN: dict[str, Any] = {

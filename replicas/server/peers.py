@@ -1,4 +1,4 @@
-"""The other replicas of this one's deployment, which it calls once its engine is dead."""
+"""The other replicas of this deployment, which it calls once its engine is dead."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,11 +9,11 @@ from ray.serve._private.replica import Replica
 
 from replicas.server.carried import Moved
 
-FOUND_S, LOOK_S = 5.0, 0.02  # for Ray Serve's controller to tell which replicas there are
+FOUND_S, LOOK_S = 5.0, 0.02  # for Ray Serve's controller to name the replicas
 
 
 class Peers:
-    """A handle to the deployment itself, made when it is first needed: each one costs updates.
+    """A handle to the deployment itself, made at first use: each handle costs updates.
 
     Args:
         context: Ray Serve's, of this replica.
@@ -25,7 +25,7 @@ class Peers:
         self._handle: Any = None
 
     async def count(self) -> int:
-        """How many others there are."""
+        """The number of other replicas."""
         if self._handle is None:
             handle = serve.get_deployment_handle(self._deployment, self._app, _check_exists=False)
             self._handle = handle.options(stream=True)  # its updates begin here
@@ -40,7 +40,7 @@ class Peers:
         """``Carried.carry_on`` of another replica.
 
         Raises:
-            Exception: what Ray raises of a call.
+            Exception: Ray's, from the call.
         """
         answer, ended = self._handle.carry_on.remote(moved), False
         try:
@@ -53,7 +53,7 @@ class Peers:
 
 
 def answer_unhealthy() -> None:
-    """Have HAProxy send this replica nothing more; Ray Serve itself asks every 10 s."""
+    """Make HAProxy send this replica nothing more; Ray Serve itself checks only every 10 s."""
 
     async def unhealthy(replica: Any) -> tuple[bool, str]:
         return False, "UNHEALTHY"

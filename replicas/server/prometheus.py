@@ -9,13 +9,13 @@ from replicas.server.metric_values import Labels, Value
 
 
 class Collector:
-    """What a registry of ``prometheus_client`` collects.
+    """A collector for a registry of ``prometheus_client``.
 
     Args:
         named: the values of the labels that Ray Serve puts on a replica's metrics.
 
     Attributes:
-        values: what is exported until the next ones are set.
+        values: exported until the next ones are set.
     """
 
     def __init__(self, named: Labels) -> None:

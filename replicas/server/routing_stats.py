@@ -84,7 +84,7 @@ def prefill_tokens_per_s(report: EngineReport, model: StepModel, itl_s: float | 
 
     P prompt tokens in a step of c0 + c1 B + c2 K + (c3 + c4 m/2) P. P is what the token budget
     leaves, or with ``itl_s`` what fits into such a step; at least a block, as prompts never stall.
-    m is the mean prompt; without prefix hits, half of it is the context of its mean chunk.
+    m is the mean prompt; without prefix hits, m / 2 is the context of its mean chunk.
 
     Args:
         itl_s: target of steps, seconds; None: only the token budget.

@@ -115,7 +115,7 @@ class BrimfulServer(LLMServer):
         os._exit(1)
 
     def _move(self, settings: EngineSettings) -> tuple[Failover | None, Carried | None]:
-        """What moves the requests of a dead engine to others; None: nothing does."""
+        """The failover of a dead engine's requests; None: there is none."""
         doubt = installed_doubt()
         lacking = doubt is not None and doubt.lacking  # ``Bystander`` knows of no moved requests
         if not settings.failover.relay_s or settings.role == "prefill" or lacking:
@@ -169,7 +169,7 @@ class BrimfulServer(LLMServer):
             rules = Rules(live.security)
             await self._link.configure(live.batching)
         except ConfigError as error:
-            logger.error("The user_config is refused; what held before holds on: %s", error)
+            logger.error("The user_config is refused; the one before stays in force: %s", error)
             self._link.config_refused = " ".join(str(error).split())[:LONGEST]
             return
         self._link.config_refused = None

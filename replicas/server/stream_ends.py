@@ -116,7 +116,7 @@ class StreamEndMiddleware:
 
 
 class _Answer:
-    """One request's answer, and what the app hears of the client.
+    """One request's answer, and the app's view of the client.
 
     Args:
         path: of its request, without the application's prefix.

@@ -2,15 +2,15 @@
 
 No garbage is collected, and pandas is not found, while it imports vLLM.
 
-The process is spawned, and imports all of vLLM as it unpickles its arguments. Nothing of ours runs
-before that but what the first of them, the function to run, does when it is unpickled. So nothing
-heavy may be imported at the top here.
+The process is spawned, and imports all of vLLM as it unpickles its arguments. The only code of ours
+that runs before is the unpickling of the first argument, the function to run. So nothing heavy may
+be imported at the top here.
 
-vLLM imports pandas wherever it is installed, and uses it for AMD's kernels alone.
+vLLM imports pandas if it is installed, and uses it only for AMD's kernels.
 
-xgrammar's TVM handles SIGSEGV by naming C++ frames, 3 s on an idle machine, and until the process
-has ended no other engine goes on with its answers. Python's handler writes the Python frames within
-a millisecond.
+xgrammar's TVM handles SIGSEGV by naming C++ frames, which takes 3 s on an idle machine. Until the
+process has ended, no other engine continues its answers. Python's handler writes the Python frames
+within a millisecond.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ PANDAS = "pandas"
 
 
 class RunEngineCore:
-    """vLLM's ``EngineCoreProc.run_engine_core``, and no collection before it runs.
+    """vLLM's ``EngineCoreProc.run_engine_core``, without garbage collection before it runs.
 
     Args:
-        absent: modules that the imports before it do not find.
+        absent: modules that the earlier imports shall not find.
     """
 
     def __init__(self, absent: tuple[str, ...] = ()) -> None:
@@ -44,7 +44,7 @@ class RunEngineCore:
         EngineCoreProc.run_engine_core(*args, **kwargs)
 
     def ends(self) -> None:
-        """The imports are done: collect again, and find what was absent."""
+        """The imports are done: collect garbage again, and allow the absent modules."""
         for name in self._absent:
             if name in sys.modules and sys.modules[name] is None:
                 del sys.modules[name]

@@ -1,11 +1,11 @@
 """A seeded request whose prompt is computed in parts, on vLLM's CPU runner.
 
-The runner samples a token after each part of a prompt, throws it away, and sets the request's
+The runner samples a token after each part of a prompt, discards it, and sets the request's
 generator back by four. PyTorch's generators on a CPU cannot be set back ("CPU Generator does not
 use offset"): the error ends the engine (docs/upstream/vllm-cpu-seeded-chunks.md). Here the runner
-does not use the generator where the token is to be thrown away, so nothing has to be set back.
+does not use the generator if the token will be discarded, so nothing has to be reset.
 
-Parts are rare in vLLM and the rule under an SLA. The runner lives in the worker's process
+Chunked prompts are rare in vLLM and usual under an SLA. The runner is in the worker's process
 (``cpu_workers``).
 """
 
@@ -17,7 +17,7 @@ RUNNER, MENDED = "vllm.v1.worker.cpu_model_runner", "brimful_mended"
 
 
 def mend() -> None:
-    """Mend the CPU runner of this process, if it has one; harmless when done twice."""
+    """Patch the CPU runner of this process, if it has one; may be called twice."""
     runner = getattr(sys.modules.get(RUNNER), "CPUModelRunner", None)
     if runner is None or hasattr(theirs := runner.sample_tokens, MENDED):
         return

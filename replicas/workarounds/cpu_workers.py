@@ -1,7 +1,7 @@
-"""What the workers of an engine on a CPU need before its first request, in whichever process.
+"""Patches for the workers of an engine on a CPU, in any process, before the first request.
 
-vLLM makes the scheduler last: its workers are up by then, and have computed no attention and drawn
-no token that is kept. So the engine mends them as its first request comes.
+vLLM makes the scheduler last: its workers are up by then, but have computed no attention and
+sampled no token that counts. So the engine patches them when its first request arrives.
 """
 
 import functools
@@ -18,7 +18,7 @@ MENDED = "brimful_workers_mended"
 
 
 def install() -> None:
-    """Have each EngineCore of this process mend its workers; harmless when done twice."""
+    """Make each EngineCore of this process patch its workers; may be called twice."""
     theirs = EngineCore.add_request
     if not current_platform.is_cpu() or hasattr(theirs, MENDED):
         return
@@ -29,7 +29,9 @@ def install() -> None:
             setattr(self, MENDED, True)
             try:
                 self.model_executor.collective_rpc(mend)
-            except Exception as error:  # as if brimful cannot be imported in a worker's process
+            except (
+                Exception
+            ) as error:  # for example, brimful cannot be imported in a worker's process
                 logger.warning("The workers go on without replicas.workarounds: %r", error)
         theirs(self, *args, **kwargs)
 
@@ -38,6 +40,6 @@ def install() -> None:
 
 
 def mend(worker: Any = None) -> None:
-    """Mend the process of a worker, in which vLLM calls this."""
+    """Patch a worker's process; vLLM calls this there."""
     amx.permit()
     cpu_generators.mend()

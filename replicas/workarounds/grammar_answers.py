@@ -1,4 +1,4 @@
-"""A request that the engine ended for its grammar is the client's to mend: 400, and why."""
+"""A request that the engine ended for its grammar gets a 400 with the reason."""
 
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
@@ -12,7 +12,7 @@ from replicas.workarounds.grammar_faults import FAULT
 
 
 class GrammarError(VLLMValidationError, GenerationError):
-    """What vLLM's handlers answer 400, in streams too, and log no stack of."""
+    """An error that vLLM's handlers answer with 400, in streams too, without logging a stack."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"structured output: {message}")
@@ -20,8 +20,8 @@ class GrammarError(VLLMValidationError, GenerationError):
 
 
 def answer_for_grammars(client: Any) -> None:
-    """From now on ``generate`` of this ``AsyncLLM`` raises a ``GrammarError`` where vLLM's API
-    would answer 500 for a grammar.
+    """Make ``generate`` of this ``AsyncLLM`` raise a ``GrammarError`` if vLLM's API would answer
+    500 for a grammar.
     """
     generate = client.generate
 

@@ -1,10 +1,10 @@
-"""Requests that the engine ends for their grammar, told from those that it fails itself.
+"""Requests that the engine ends because of their grammar, told from the engine's own failures.
 
-vLLM ends a request with the finish reason ``error``, and its API answers 500, where a grammar
-cannot be compiled, where it allows no token at all, and where it allows none that the request's
-own ``allowed_token_ids``, ``bad_words`` and ``min_tokens`` leave. All of these are the client's to
-mend (docs/upstream/vllm-grammar-errors.md). The reason goes to the frontend as ``stop_reason``,
-which vLLM leaves empty there; ``replicas.workarounds.grammar_answers`` makes a 400 of it.
+vLLM ends a request with the finish reason ``error``, and its API answers 500, if a grammar
+cannot be compiled, if it allows no token at all, and if it allows none that the request's
+own ``allowed_token_ids``, ``bad_words`` and ``min_tokens`` leave. All of these are the client's
+fault (docs/upstream/vllm-grammar-errors.md). The reason goes to the frontend as ``stop_reason``,
+which vLLM leaves empty here; ``replicas.workarounds.grammar_answers`` answers 400 instead.
 """
 
 from collections.abc import Iterable
@@ -22,14 +22,14 @@ from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from controller.fail_open import Guard
 from controller.models.arrays import Bools
 
-FAULT = "brimful-grammar: "  # what a reason begins with
-FAILED = "a grammar's fault"  # what fails, for a log
-MOST_SHOWN = 120  # characters of what a compiler says: it repeats the grammar
+FAULT = "brimful-grammar: "  # the beginning of a reason
+FAILED = "a grammar's fault"  # the failing part, for a log
+MOST_SHOWN = 120  # characters of a compiler's message: it repeats the grammar
 OWN_MASKS = ("allowed_token_ids", "bad_words", "min_tokens")
 
 
 class GrammarFaults(AsyncScheduler):
-    """vLLM's scheduler, which says of a request that ended by its grammar why.
+    """vLLM's scheduler, with the reason if a request ended by its grammar.
 
     Attributes:
         reports_grammar_errors: as the stop reason, which ``workarounds.grammar_answers`` takes out
@@ -66,7 +66,7 @@ class GrammarFaults(AsyncScheduler):
         request.stop_reason = self._rejected(request)
 
     def _rejected(self, request: Request) -> str | None:
-        """Why no token could be right; None: the grammar had some, so it is not the client's."""
+        """Why no token is allowed; None: the grammar allows some, so the client is not at fault."""
         backend = self.structured_output_manager.backend
         structured = request.structured_output_request
         grammar = None if structured is None else structured.grammar
@@ -91,7 +91,7 @@ class GrammarFaults(AsyncScheduler):
 
 
 def _mask(allowed: Bools, params: SamplingParams, generated: list[int]) -> None:
-    """Take out what the request itself forbids as its next token, as vLLM's sampler does."""
+    """Remove the tokens that the request itself forbids next, as vLLM's sampler does."""
     if params.allowed_token_ids:
         named = np.zeros_like(allowed)
         named[[token for token in params.allowed_token_ids if token < len(allowed)]] = True

@@ -1,8 +1,8 @@
-"""What ``/v1/messages`` says of an error: why, and no stack in the log for what is expected.
+"""Errors of ``/v1/messages`` with their reason, and no stack in the log for expected ones.
 
-vLLM 0.29 takes the error that ends a stream of its chat handler for a chunk, fails over it, and
-tells the client which fields a chunk needs. It logs a stack for each request that is refused before
-its answer (docs/upstream/vllm-messages-errors.md).
+vLLM 0.29 mistakes the error that ends a stream of its chat handler for a chunk, fails on it, and
+tells the client which fields a chunk needs. It logs a stack for each request refused before its
+answer (docs/upstream/vllm-messages-errors.md).
 """
 
 import json
@@ -20,7 +20,7 @@ EXPECTED = (GenerationError, GracefulHTTPError, VLLMClientError)
 
 
 def tell_errors(app: Any) -> None:
-    """From now on this app of vLLM's, if it has messages, tells errors so."""
+    """Make this app of vLLM's, if it has messages, answer errors like this."""
     handler = getattr(app.state, HANDLER, None)
     if handler is None:
         return
@@ -39,7 +39,7 @@ def tell_errors(app: Any) -> None:
 
 
 async def _ended(convert: Any, chunks: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    """Anthropic's events of a chat stream; an error of it is the last one."""
+    """Anthropic's events of a chat stream; an error is the last event."""
     errors: list[str] = []
 
     async def until_error() -> AsyncGenerator[str, None]:
@@ -52,6 +52,6 @@ async def _ended(convert: Any, chunks: AsyncGenerator[str, None]) -> AsyncGenera
     async for event in convert(until_error()):
         yield event
     for one in errors:
-        await chunks.aclose()  # its [DONE] is none of Anthropic's
+        await chunks.aclose()  # Anthropic's API has no [DONE]
         told = json.loads(one.removeprefix("data: "))["error"]
         yield anthropic_event(int(told["code"]), str(told["message"])).decode()

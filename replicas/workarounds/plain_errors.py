@@ -1,10 +1,10 @@
-"""What Ray Serve LLM's ingress answers where it cannot serve: errors as OpenAI's API has them.
+"""Errors of Ray Serve LLM's ingress in the form of OpenAI's API.
 
-So are those of vLLM's app that FastAPI makes by itself (no such route or method, a body that cannot
-be decoded), for which vLLM 0.29 has no handler: it has one for FastAPI's subclass alone.
+The same for errors that FastAPI itself makes in vLLM's app (no such route or method, a body that
+cannot be decoded): vLLM 0.29 has a handler only for FastAPI's subclass.
 
-An error that is not the client's goes to the log with its stack, and to the client with nothing of
-the cluster but the ID under which the log has it.
+A server error goes to the log with its stack. The client gets only the ID of the log entry, nothing
+about the cluster.
 """
 
 import json
@@ -34,15 +34,15 @@ from controller.validation import shown
 from replicas.admission.answers import SERVER_ERROR, error_body, no_replica
 from replicas.admission.asgi import App, Message, Receive, Send
 
-# A replica died, or as many wait for one as may.
+# A replica died, or the queue for one is full.
 GONE = (RayError, BackPressureError, DeploymentUnavailableError)
-RAW = (ValueError, TypeError, OverflowError)  # which vLLM takes for the client's
+RAW = (ValueError, TypeError, OverflowError)  # vLLM treats these as the client's fault
 GONE_SAID = "no replica served this request; it can be sent again"
 logger = logging.getLogger("ray.serve")
 
 
 class RefusalError(Exception):
-    """A replica refused a request, and said with which headers."""
+    """A replica refused a request; has the answer's headers."""
 
     def __init__(self, refused: ErrorResponse, headers: dict[str, str]) -> None:
         self.refused, self.headers = refused, headers
@@ -50,19 +50,19 @@ class RefusalError(Exception):
 
 
 def answer_errors(app: FastAPI) -> None:
-    """Have an ingress' app answer all errors so."""
+    """Make an ingress' app answer all errors like this."""
     app.add_exception_handler(RequestValidationError, _malformed)
     answer_http_errors(app)
     app.user_middleware.append(Middleware(_Raised))  # inside of Ray's own
 
 
 def answer_http_errors(app: FastAPI) -> None:
-    """Have an app answer FastAPI's own errors so, Ray's or vLLM's."""
+    """Make an app, Ray's or vLLM's, answer FastAPI's own errors like this."""
     app.add_exception_handler(HTTPException, _of_fastapi)
 
 
 class _Raised:
-    """ASGI middleware: what the app raises before its answer has begun is answered here."""
+    """ASGI middleware: answers errors that the app raises before its answer has begun."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -88,7 +88,7 @@ class _Raised:
 
 
 def answer_to(error: Exception, request_id: str | None) -> Response:
-    """The answer to a request over which the ingress or a replica raised this."""
+    """The answer to a request for which the ingress or a replica raised this error."""
     if isinstance(error, RefusalError):
         told = error.refused.error
         return _answer(told.code, told.message, told.type, told.param, error.headers)
@@ -100,7 +100,7 @@ def answer_to(error: Exception, request_id: str | None) -> Response:
         return _answer(error.status_code, error.message, error.type)
     cause = error.cause if isinstance(error, RayTaskError) else error
     told = create_error_response(cause).error  # as vLLM's own app answers, without paths
-    # Ray's engine answers what vLLM raises over a request: what still leaves a replica is its own.
+    # Ray's engine answers vLLM's errors on a request: other errors are the replica's own.
     own = cause is not error and isinstance(cause, RAW)
     if own or told.code >= SERVER_ERROR:
         logger.error("Request %s failed.", request_id, exc_info=error)
@@ -110,7 +110,7 @@ def answer_to(error: Exception, request_id: str | None) -> Response:
 
 
 async def _malformed(request: Request, error: Any) -> Response:
-    """A body that is none of this route: FastAPI's first complaint, and of which field it is."""
+    """A body that the route does not accept: FastAPI's first error, and its field."""
     kind = request.headers.get("content-type", "")
     if "json" not in kind.partition(";")[0].lower() and not kind.lower().startswith("multipart/"):
         said = f"content-type: {shown(kind)} is not allowed: application/json"
@@ -124,7 +124,7 @@ async def _malformed(request: Request, error: Any) -> Response:
 
 async def _of_fastapi(request: Request, error: Any) -> Response:
     said, param = str(error.detail), None
-    if said == responses.get(error.status_code):  # of a route or a method that is not there
+    if said == responses.get(error.status_code):  # an unknown route or method
         said = f"{request.method} {shown(get_route_path(request.scope))}: {said}"
     if isinstance(error.__cause__, ValueError):  # FastAPI does not say which error the body has
         why = str(error.__cause__).partition(";")[0]  # without Python's advice about long numbers

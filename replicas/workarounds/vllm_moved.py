@@ -1,4 +1,4 @@
-"""Names that vLLM has moved, from wherever the installed version has them."""
+"""Names that vLLM has moved, from their place in the installed version."""
 
 from importlib import import_module
 from typing import Any
@@ -13,10 +13,10 @@ PLACES = {"FrontendArgs": CLI_ARGS, "validate_parsed_serve_args": CLI_ARGS}
 
 
 def moved(name: str) -> Any:
-    """What vLLM calls ``name``.
+    """The object that vLLM calls ``name``.
 
     Raises:
-        ImportError: it is in none of the places that are known.
+        ImportError: it is in none of the known places.
     """
     for place in PLACES[name]:
         try:

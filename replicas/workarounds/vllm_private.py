@@ -1,7 +1,7 @@
-"""Every private thing of vLLM that the engine's side leans on; what a version has not is said.
+"""Every private name of vLLM that the engine side uses, and the ones that a version lacks.
 
-What is imported is read off our own source; attributes are listed here, and
-``tests/unit/replicas/test_vllm_private.py`` fails where one is used that is not.
+Imports are read from our own source; attributes are listed here, and
+``tests/unit/replicas/test_vllm_private.py`` fails if a name is used that is not listed.
 """
 
 import ast
@@ -33,7 +33,7 @@ ATTRIBUTES: dict[str, str] = {
         " max_model_len max_num_scheduled_tokens need_mamba_block_aligned_split num_spec_tokens"
         " num_waiting_for_streaming_input pause_state policy requests running scheduler_config"
         " skipped_waiting|kv_holding_waiting structured_output_manager vllm_config waiting"
-        # Methods that are overridden, called or taken back.
+        # Methods that are overridden, called or undone.
         " __init__ _free_request _preempt_request _update_after_schedule"
         " _update_request_as_session _update_request_with_output add_request"
         " get_num_unfinished_requests get_request_counts reset_prefix_cache schedule"
@@ -101,16 +101,16 @@ ATTRIBUTES: dict[str, str] = {
 
 
 def number_of(release: str) -> Number:
-    """The first two numbers of a version; one without any is newer than all others."""
+    """The first two numbers of a version; a version without any counts as newest."""
     found = re.match(r"(\d+)\.(\d+)", release)
     return (sys.maxsize, 0) if found is None else (int(found[1]), int(found[2]))
 
 
 class Thing(NamedTuple):
-    """One thing, by all of its names.
+    """One attribute, by all its names.
 
     Args:
-        since: versions before that one are without it, and control needs it in the others.
+        since: the first version that has it; control needs it from then on.
     """
 
     names: tuple[str, ...]
@@ -123,12 +123,12 @@ class Thing(NamedTuple):
         return " or ".join([first, *short])
 
     def there(self, source: VllmSource) -> str | None:
-        """The name that it goes by; None: it is not there."""
+        """Its name in this version; None: it does not exist."""
         return next((name for name in self.names if source.has(name)), None)
 
 
 def attributes() -> Iterator[Thing]:
-    """What ``ATTRIBUTES`` lists."""
+    """The attributes of ``ATTRIBUTES``."""
     for owner, listed in ATTRIBUTES.items():
         for one in listed.split():
             names, _, since = one.partition(SINCE)
@@ -137,7 +137,7 @@ def attributes() -> Iterator[Thing]:
 
 
 def imported(*places: str, root: Path = ROOT) -> list[Thing]:
-    """What the modules in these folders import of vLLM, wherever the import stands.
+    """The names that the modules in these folders import from vLLM, at any place.
 
     Args:
         places: folders or files, from ``root`` on.
@@ -159,7 +159,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def missing(things: Iterable[Thing], release: str, source: VllmSource) -> list[str]:
-    """What a version should have and has not, and where it may be now."""
+    """The names that a version lacks, and where they may be now."""
     found, number = [], number_of(release)
     for thing in things:
         if number >= thing.since and thing.there(source) is None:

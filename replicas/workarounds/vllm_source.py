@@ -1,4 +1,4 @@
-"""What is where in a vLLM that is not imported: its source is read, and nothing of it runs."""
+"""Finds names in a vLLM that is not imported: its source is read, and not run."""
 
 import ast
 import re
@@ -21,11 +21,11 @@ class VllmSource:
         self._attributes = cache(self._attributes_of)
 
     def has(self, thing: str) -> bool:
-        """Whether a module, a name in one, or an attribute of a class is there.
+        """Whether a module, a name in one, or an attribute of a class exists.
 
         Args:
-            thing: as ``vllm.v1.request:Request.status``; an attribute is what the body of a class
-                names, or a method sets, of its bases too.
+            thing: as ``vllm.v1.request:Request.status``; attributes are names in a class's body
+                or set by a method, also of its bases.
         """
         module, _, dotted = thing.partition(":")
         if not dotted:
@@ -40,7 +40,7 @@ class VllmSource:
         return isinstance(node, ast.ClassDef) and attributes[0] in self._attributes(module, node)
 
     def elsewhere(self, thing: str) -> str | None:
-        """The module that defines the thing's name now; None: none does, or several do."""
+        """The module that defines the name now; None: none does, or several do."""
         module, _, dotted = thing.partition(":")
         name = dotted.split(".")[0] or module.rpartition(".")[2]
         found = self._definitions.get(name, set()) - {module}
@@ -91,7 +91,7 @@ class VllmSource:
         return ".".join([*package[: len(package) - up], *filter(None, [node.module])])
 
     def _lazily(self, module: str, name: str) -> bool:
-        """Whether a module whose names come with their first use has one of them as a string."""
+        """Whether a module with lazy names has this name as a string."""
         tree = self._tree(module)
         if tree is None or "__getattr__" not in self._names(module):
             return False
@@ -129,7 +129,7 @@ class VllmSource:
 
 
 def _named(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
-    """Names that a body defines, imports or sets, and by what."""
+    """Names that a body defines, imports or sets, and the node that does."""
     for node in body:
         match node:
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():

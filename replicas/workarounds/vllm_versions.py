@@ -1,6 +1,6 @@
-"""Which versions of vLLM were tested, and what to think of one that was not.
+"""The tested versions of vLLM, and the handling of an untested one.
 
-``docs/versions.md`` has the same table, by what ``make versions`` shows.
+``docs/versions.md`` has the same table, from ``make versions``.
 """
 
 import logging
@@ -25,7 +25,7 @@ PAGE = "docs/versions.md"
 
 
 class Tested(NamedTuple):
-    """What was seen of one version.
+    """The tests of one version.
 
     Args:
         engine: of the scheduler, wherever vLLM runs (``vllm serve``, ``vllm.LLM``).
@@ -60,9 +60,9 @@ class Doubt(NamedTuple):
     """A version that was not tested.
 
     Args:
-        release: as vLLM calls itself.
-        looked_for: how many private things.
-        lacking: those that are not there, and where they may be now.
+        release: vLLM's version string.
+        looked_for: number of private names.
+        lacking: the missing names, and where they may be now.
     """
 
     release: str
@@ -73,14 +73,14 @@ class Doubt(NamedTuple):
         said = f"vLLM {self.release} was not tested with this Brimful ({OLDEST} to {NEWEST} were):"
         if not self.lacking:
             return (
-                f"{said} all {self.looked_for} private things of vLLM that control leans on are"
-                " there, but limits are only computed and reported (as with batching.enforce:"
-                " false). They are applied all the same by `brimful enforce on`, and without Ray by"
+                f"{said} all {self.looked_for} private names of vLLM that control uses exist,"
+                " but limits are only computed and reported (as with batching.enforce: false)."
+                " To apply them all the same: `brimful enforce on`, or without Ray"
                 f" `--additional-config.brimful.enforce on`. See {PAGE}."
             )
         return (
             f"{said} vLLM's own scheduler runs without control, as {len(self.lacking)} of"
-            f" {self.looked_for} private things of vLLM were not found:"
+            f" {self.looked_for} private names of vLLM were not found:"
             f" {'; '.join(self.lacking)}. See {PAGE}."
         )
 
@@ -89,7 +89,7 @@ def is_tested(release: str) -> bool:
     """Whether a version lies between the oldest and the newest; a patch release counts as its own.
 
     Args:
-        release: as vLLM calls itself; one without a number is none.
+        release: vLLM's version string; one without a number lies outside.
     """
     return number_of(OLDEST) <= number_of(release) <= number_of(NEWEST)
 
@@ -97,10 +97,10 @@ def is_tested(release: str) -> bool:
 def doubt_of(
     release: str, source: VllmSource, things: Iterable[Thing] | None = None
 ) -> Doubt | None:
-    """What to think of a version; None: it was tested, and nothing is looked for.
+    """The doubt about a version; None: it was tested, and nothing is looked up.
 
     Args:
-        things: that control leans on; None: all of the engine's side.
+        things: names that control uses; None: all of the engine side.
     """
     if is_tested(release):
         return None
@@ -110,7 +110,7 @@ def doubt_of(
 
 @cache
 def installed_doubt() -> Doubt | None:
-    """``doubt_of`` the vLLM of this process, which the log is told of once."""
+    """``doubt_of`` the vLLM of this process, logged once."""
     import vllm
 
     folder = Path(vllm.__file__ or "").parent

@@ -1,7 +1,7 @@
-"""What of a changed Serve configuration reaches running replicas, and what starts new ones.
+"""Which changes of a Serve configuration reach running replicas, and which start new ones.
 
-Ray Serve starts every replica of an application anew when ``args`` change by a letter. So what can
-change live is sent as ``deployments`` next to the ``args`` that run. Pure.
+Ray Serve restarts every replica of an application when ``args`` change by a letter. So what can
+change live is sent as ``deployments`` next to the running ``args``. Pure.
 """
 
 import copy
@@ -44,14 +44,14 @@ THEIRS = "ray.serve.llm:build_openai_app"
 
 @dataclass
 class Changes:
-    """How one application gets from what runs to what a file says.
+    """What changes an application from its running configuration to a file's.
 
     Args:
-        application: what to send so that no replica starts anew; as far as that goes.
+        application: what to send so that no replica restarts, as far as possible.
         overrides: deployment, its running entry, and the override that is sent for it.
         live: what changes while replicas run, a line each.
         restarts: what would start every replica anew, a line each.
-        gone: models' deployments that run, and have no place in the file.
+        gone: models' running deployments that the file does not have.
     """
 
     application: Data
@@ -62,10 +62,10 @@ class Changes:
 
 
 def changes(running: Data, wanted: Data, deployments: Iterable[str] = ()) -> Changes:
-    """From the application that runs to the one of a file.
+    """The changes from a running application to a file's.
 
     Args:
-        deployments: the names of those that run.
+        deployments: names of the running deployments.
 
     Raises:
         ConfigError: a block of either is wrong.
@@ -84,7 +84,7 @@ def changes(running: Data, wanted: Data, deployments: Iterable[str] = ()) -> Cha
         place = f"import_path: {running.get('import_path')} -> {wanted.get('import_path')}"
         found.restarts.append(place)
     apart = any(is_pd(one.get("args") or {}) for one in (running, wanted))
-    # Of prefill and decode apart, too, nothing that is compared here reaches running replicas.
+    # With prefill and decode apart, nothing compared here reaches running replicas either.
     if apart or {builder_of(running), builder_of(wanted)} != {BUILDER}:
         found.restarts += _different(running.get("args"), wanted.get("args"), "args")
         found.restarts += _different(
@@ -115,7 +115,7 @@ def _ours(running: Data, wanted: Data, behind_ingress: bool, found: Changes) -> 
         override = _live_override(before, after, (old, new), mine)
         built = built_options(before, parse_security(old.get(SECURITY)), place)
         theirs = built_options(after, parse_security(new.get(SECURITY)), place)
-        # A number is meant: with scaling, Ray Serve would take it and scale on.
+        # A fixed number is wanted: with scaling, Ray Serve would start there and go on scaling.
         fixed = {SCALING: None} if isinstance(mine.get(COUNT), int) else {}
         options = laid_over(theirs, {**mine, **fixed}, f"deployments {deployment}")
         holds = laid_over(built, runs, f"deployments {deployment}")
@@ -143,20 +143,22 @@ def _entries(args: Data) -> dict[str, tuple[int, Data]]:
     """Entries by their models' names.
 
     Raises:
-        ConfigError: one stands in a file of its own, which Serve does not know the contents of.
+        ConfigError: an entry is in a file of its own, whose contents Serve does not know.
     """
     found: dict[str, tuple[int, Data]] = {}
     for index, entry in enumerate(args.get("llm_configs") or []):
         if not isinstance(entry, dict):
             place = f"llm_configs[{index}]"
-            raise ConfigError([f"{place}: {shown(entry)}: write the entry itself, to compare it"])
+            raise ConfigError(
+                [f"{place}: {shown(entry)}: write the entry inline, so that it can be compared"]
+            )
         loading = entry.get("model_loading_config") or {}
         found[str(loading.get("model_id"))] = (index, entry)
     return found
 
 
 def _entry(before: Data, after: Data, place: str, found: Changes) -> None:
-    """What of an entry takes new replicas."""
+    """Collect the changes of an entry that need new replicas."""
     live = {*BLOCKS, "scaling", "deployment_config"}
     found.restarts += _different(_less(before, live), _less(after, live), place)
     options = {*OPTIONS, "user_config"}
@@ -168,15 +170,17 @@ def _entry(before: Data, after: Data, place: str, found: Changes) -> None:
     if with_roles(before) != with_roles(after):
         there = "is new" if with_roles(after) else "is removed"
         found.restarts.append(
-            f"{place}.batching.roles: {there}; an engine starts with it or without"
+            f"{place}.batching.roles: {there}; this cannot change while an engine runs"
         )
     keys = ["classes", "admission"]
     if before.get("admission") is None and _under_sla(before):
-        keys.remove("admission")  # its requests are let in or refused anyway: it goes by the block
+        keys.remove("admission")  # an SLA alone turns admission on, so the block may come and go
     for key in keys:
         if (before.get(key) is None) != (after.get(key) is None):
             there = "is removed" if after.get(key) is None else "is new"
-            found.restarts.append(f"{place}.{key}: {there}; an engine starts with it or without")
+            found.restarts.append(
+                f"{place}.{key}: {there}; this cannot change while an engine runs"
+            )
 
 
 def _under_sla(entry: Data) -> bool:
@@ -184,12 +188,12 @@ def _under_sla(entry: Data) -> bool:
 
 
 def _whole(security: Data | None) -> Data:
-    """A ``security`` block that says so where it asks for no keys: unsaid, those that hold stay."""
+    """A ``security`` block that says so if it asks for no keys: else the present keys stay."""
     return {"keys": None, **(security or {})}
 
 
 def _live_override(before: Data, after: Data, args: tuple[Data, Data], asked: Data) -> Data:
-    """The override by which replicas that started with ``before`` go by ``after``.
+    """The override by which replicas that started with ``before`` use ``after``.
 
     Args:
         args: the application's, as they run and as they are wanted.
@@ -234,9 +238,9 @@ def _scaling_kept(runs: Data, holds: Data, wanted: Data) -> Data:
 
 
 def _taken_as_code(runs: Data, sent: Data) -> bool:
-    """Whether Ray Serve would start every replica anew over the scaling of an override.
+    """Whether the scaling of an override would make Ray Serve restart every replica.
 
-    Its version of an application's code holds the policies that stand in ``deployments``.
+    Ray Serve's version of an application's code includes the policies in ``deployments``.
     """
     before, after = (one.get(SCALING) for one in (runs, sent))
     if isinstance(before, dict) and isinstance(after, dict):
@@ -274,7 +278,7 @@ def _different(before: Any, after: Any, place: str) -> list[str]:
 
 
 def _lines(before: Any, after: Any, place: str) -> Iterator[str]:
-    """What differs, value by value; nothing where a key is null in one and missing in the other."""
+    """What differs, value by value; nothing if a key is null in one and missing in the other."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in dict.fromkeys((*before, *after)):
             yield from _lines(before.get(key), after.get(key), join(place, [str(key)]))
@@ -340,7 +344,7 @@ def of_deployment(config: Any) -> Data:
 
 
 def _without_policy(scaling: Any) -> tuple[Any, Data]:
-    """A block and, apart, its policy: Ray would import that, which may be the cluster's alone."""
+    """A block, and its policy apart: Ray would import it, and only the cluster may have it."""
     if not isinstance(scaling, dict):
         return scaling, {}
     return (
@@ -362,7 +366,7 @@ def laid_over(built: Data, override: Data, where: str) -> Data:
     """
     from ray.serve.config import AutoscalingConfig
 
-    # Serve takes null for no scaling alone.
+    # Serve takes null only for no scaling.
     given = {k: override[k] for k in OPTIONS if override.get(k) is not None}
     if SCALING in override:
         given[SCALING] = override[SCALING]
@@ -378,7 +382,7 @@ def laid_over(built: Data, override: Data, where: str) -> Data:
 
 
 def to_send(built: Data, wanted: Data) -> Data:
-    """The override by which a deployment that was built with ``built`` goes by ``wanted``."""
+    """The override by which a deployment that was built with ``built`` uses ``wanted``."""
     sent = {key: wanted[key] for key in OPTIONS if wanted[key] != built[key]}
     if wanted[SCALING] is not None:  # with it Serve takes no number; without it, it needs one
         sent.pop(COUNT, None)
@@ -404,7 +408,7 @@ def is_model(deployment: str) -> bool:
 
 
 def gone(running: Data, wanted: Data, deployments: Iterable[str]) -> list[str]:
-    """The models' deployments, of those that run, that ``wanted`` has no more.
+    """The running models' deployments that ``wanted`` no longer has.
 
     None if the same unknown builder makes both.
     """

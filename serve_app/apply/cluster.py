@@ -14,13 +14,13 @@ Data = dict[str, Any]
 POLL_S = 1.0
 SETTLED = 2  # times in a row that a change is up, as it shows a moment after it was sent
 REACHED_IN_A_ROW = 10
-AWAY_S = 60.0  # so long Ray's interface may not answer while applications come and go
+AWAY_S = 60.0  # how long Ray's interface may not answer while applications change
 # KubeRay's name for the group of the head, which Ray keeps as a label of the node.
 GROUP, OPERATORS = "ray.io/node-group", "headgroup"
 
 
 class ClusterError(BrimfulError):
-    """Ray did not start, or an application did not come up; says what Ray said."""
+    """Ray did not start, or an application did not come up; has Ray's message."""
 
 
 class Cluster:
@@ -60,12 +60,12 @@ class Cluster:
         return str(options["host"]), int(options["port"])
 
     def by_kuberay(self) -> bool:
-        """Whether KubeRay's operator started it, which would write its own configuration again."""
+        """Whether KubeRay's operator owns the cluster; it would undo a change from here."""
         try:
             answer = self._client._do_request("GET", "/api/v0/nodes?detail=1")
             nodes = answer.json()["data"]["result"]["result"]
         except (RuntimeError, ValueError, KeyError, TypeError, requests.RequestException):
-            return False  # another version of the state interface
+            return False  # Ray has another version of the state interface
         return any((node.get("labels") or {}).get(GROUP) == OPERATORS for node in nodes)
 
     def put(self, config: Data) -> None:
@@ -83,7 +83,7 @@ class Cluster:
         """Wait until these applications run as they were sent.
 
         Raises:
-            BrimfulError: one failed, or does not run after so long.
+            BrimfulError: one failed, or does not run after this time.
         """
         for _ in range(SETTLED):
             time.sleep(POLL_S)
@@ -92,7 +92,7 @@ class Cluster:
 
 
 def beside(running: Mapping[str, Data], applications: Mapping[str, Data]) -> list[Data]:
-    """These applications, and those that run beside them as they were deployed."""
+    """These applications, and all other running ones as they were deployed."""
     kept = {
         name: told["deployed_app_config"]
         for name, told in running.items()
@@ -104,12 +104,11 @@ def beside(running: Mapping[str, Data], applications: Mapping[str, Data]) -> lis
 def starting(
     read: Callable[[], Mapping[str, Data]], timeout_s: float | None = None
 ) -> Iterator[str]:
-    """What is being waited for, once a second, until every application runs with all its replicas.
+    """Yield the pending state once a second, until every application runs with all its replicas.
 
     Args:
-        read: the applications that are waited for, by name, as ``GET /api/serve/applications/`` has
-            them.
-        timeout_s: None: however long it takes.
+        read: the applications to wait for, by name, as in ``GET /api/serve/applications/``.
+        timeout_s: None: no limit.
 
     Raises:
         ClusterError: a replica failed to start, or the time ran out.
@@ -151,17 +150,17 @@ def describe(applications: Mapping[str, Data]) -> str:
 def wait_reached(base_url: str, timeout_s: float = 60.0) -> None:
     """Return once HAProxy knows an application: Ray calls it running a moment before.
 
-    While HAProxy starts anew with its routes, the process before it may still accept connections.
+    While HAProxy restarts with its routes, the old process may still accept connections.
 
     Raises:
-        ClusterError: it does not within this time.
+        ClusterError: HAProxy does not know it within this time.
     """
     until_s, in_a_row = time.monotonic() + timeout_s, 0
     while time.monotonic() < until_s:
         reached = False
         with contextlib.suppress(requests.RequestException):
             answer = requests.get(f"{base_url}/models", timeout=30)
-            reached = answer.ok or answer.status_code == 401  # its door asks for a key
+            reached = answer.ok or answer.status_code == 401  # its middleware requires a key
         in_a_row = in_a_row + 1 if reached else 0
         if in_a_row == REACHED_IN_A_ROW:
             return

@@ -1,4 +1,4 @@
-"""``brimful apply FILE``: a changed Serve configuration, without new replicas where that goes."""
+"""``brimful apply FILE``: apply a changed Serve config, without new replicas if possible."""
 
 import argparse
 import os
@@ -18,13 +18,14 @@ from serve_app.config import DRAIN_TIMEOUT_S, SECURITY
 from serve_app.source import parse_documents, read_documents
 
 Data = dict[str, Any]
-START_S = 600.0  # of a replica, at most; it starts when the one before has ended its streams
+START_S = 600.0  # longest start of a replica; it begins when the old replica has ended its streams
 DASHBOARD = "http://127.0.0.1:8265"
 ABOUT = (
-    "Change what runs by a Serve configuration. `serve deploy` starts every replica of an"
-    " application anew over any change of its args; this sends what running replicas can take (SLA,"
-    " bounds, classes, admission, security, replicas) as `deployments` beside the args that run,"
-    " and says what needs new replicas. Applications that the file does not name stay."
+    "Change running applications as a Serve configuration says. `serve deploy` restarts every"
+    " replica of an application after any change of its args. This command sends what running"
+    " replicas can take over (SLA, bounds, classes, admission, security, number of replicas)"
+    " as `deployments`, leaves the args as they are, and says what needs new replicas."
+    " Applications that the file does not name stay."
 )
 
 
@@ -38,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--address",
         default=os.environ.get("RAY_DASHBOARD_ADDRESS", DASHBOARD),
         metavar="URL",
-        help=f"of Ray's dashboard (default: RAY_DASHBOARD_ADDRESS, else {DASHBOARD})",
+        help=f"address of Ray's dashboard (default: RAY_DASHBOARD_ADDRESS, else {DASHBOARD})",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would change, send none")
+    parser.add_argument("--dry-run", action="store_true", help="print the changes, send none")
     parser.add_argument(
-        "--restart", action="store_true", help="also change what starts every replica anew"
+        "--restart", action="store_true", help="also make changes that restart every replica"
     )
 
 
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Say what changes, send it, and wait until it runs.
 
     Raises:
-        BrimfulError: there is no cluster, it takes new replicas and that was not asked for, or
+        BrimfulError: there is no cluster, new replicas are needed without ``--restart``, or
             Serve refuses it.
     """
     config, operators = read_config(args.file)
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = {name: target(config, one, name) for name, one in found.items()}
     cluster.put({**config, "applications": beside(running, wanted)})
     cluster.wait(list(found), DRAIN_TIMEOUT_S + START_S)
-    print("done; `brimful status` says where a replica refuses its configuration")
+    print("done; `brimful status` names replicas that refuse their configuration")
     return 0
 
 
@@ -114,7 +115,7 @@ def plan(config: Data, running: dict[str, Data]) -> dict[str, Changes]:
         if deployed is None:
             found[name] = Changes(wanted, live=["is new"])
             continue
-        # Serve writes a logging_config beside the applications into each that has none.
+        # Serve copies a logging_config next to the applications into each that has none.
         logs = {key: config[key] for key in ("logging_config",) if key in config}
         one = changes(deployed, logs | wanted, told.get("deployments") or {})
         found[name] = one
@@ -128,31 +129,32 @@ def plan(config: Data, running: dict[str, Data]) -> dict[str, Changes]:
 
 
 def target(config: Data, one: Changes, name: str) -> Data:
-    """What to send for an application: what runs with overrides, or the file's where it must be."""
+    """What to send for an application: the running one with overrides, or else the file's."""
     wanted = next(a for a in config["applications"] if a.get("name", "default") == name)
     return wanted if one.restarts else one.application
 
 
 def offers(restarts: list[str], found: dict[str, Changes], running: dict[str, Data]) -> list[str]:
-    """Why nothing was sent, and what there is to do."""
+    """Why nothing was sent, and what to do."""
     lines = [
-        f"nothing was sent: {', '.join(restarts)} would start every replica anew, one after"
-        " another, each for as long as its log says (`Replica started in`)"
+        f"nothing was sent: {', '.join(restarts)} would restart every replica, one after"
+        " another; the line `Replica started in` of a replica's log says how long a start takes"
     ]
     if any(found[name].gone for name in restarts):
         lines.append(
-            "a model of another name is another deployment: all replicas of the old one go at once."
-            " Deploy it beside the old one, as an application of its own, and remove that after"
+            "a model of another name is another deployment, and all replicas of the old one"
+            " stop at once. Deploy the new one first, as an application of its own, then"
+            " remove the old one"
         )
     single = [n for n in restarts if not found[n].gone and _single(running[n])]
     if single:
         lines.append(
-            f"{', '.join(single)} has one replica, so nothing answers meanwhile. With two, where"
-            " there is room: first apply the file that runs with deployments: [{name: NAME,"
-            " num_replicas: 2, autoscaling_config: null}], then this one with it and --restart,"
-            " then this one as it is"
+            f"{', '.join(single)} has one replica, so no replica answers meanwhile. If there is"
+            " room for two: first apply the running file with deployments: [{name: NAME,"
+            " num_replicas: 2, autoscaling_config: null}], then this file with the same block"
+            " and --restart, then this file as it is"
         )
-    return [*lines, "--restart does it as `serve deploy` would"]
+    return [*lines, "--restart sends it all the same, as `serve deploy` would"]
 
 
 def _single(application: Data) -> list[str]:
@@ -162,12 +164,12 @@ def _single(application: Data) -> list[str]:
 
 
 def block(config: Data, found: dict[str, Changes]) -> str:
-    """What to put into the RayService: its operator writes Serve's configuration, nobody else."""
+    """What to put into the RayService: only its operator writes Serve's configuration."""
     listed = [target(config, one, name) for name, one in found.items()]
     whole = {**config, "applications": listed}
     text = yaml.safe_dump(whole, sort_keys=False, width=100)
     inner = "".join(f"    {line}\n" for line in text.splitlines())
     return (
-        "KubeRay's operator owns this configuration, and would undo what anybody else sends. Put"
+        "KubeRay's operator owns this configuration, and would undo a change from here. Put"
         f" this into the RayService, and apply that:\n\nspec:\n  serveConfigV2: |\n{inner}"
     )

@@ -49,8 +49,8 @@ def batch_app(
     """The application.
 
     Args:
-        work: carries batches out until it is cancelled.
-        keys: of which one has to be shown; None: it asks for none.
+        work: processes batches until it is cancelled.
+        keys: one of these is needed; None: no key is needed.
     """
     api = _Api(store, most_file_bytes)
 
@@ -58,7 +58,7 @@ def batch_app(
         try:
             await work()
         except Exception:
-            logger.exception("No batch is carried out any more.")
+            logger.exception("No batch is processed any more.")
             raise
 
     @contextlib.asynccontextmanager
@@ -91,7 +91,7 @@ def batch_app(
 
 
 class Told(JSONResponse):
-    """JSON in ASCII: text of clients may be what UTF-8 has no bytes for."""
+    """JSON in ASCII: text of clients may have characters that UTF-8 cannot encode."""
 
     def render(self, content: Any) -> bytes:
         """As bytes."""
@@ -142,7 +142,7 @@ class _Api:
     async def delete_file(self, request: Request) -> Response:
         told = self._found(self._store.file, request)
         if self._store.reads(told["id"]):
-            raise _wrong("file_id", "a batch that has not ended reads it", 409)
+            raise _wrong("file_id", "a batch that has not ended needs this file", 409)
         await asyncio.to_thread(self._store.delete_file, told["id"])
         return Told({"id": told["id"], "object": "file", "deleted": True})
 
@@ -180,13 +180,15 @@ class _Api:
     def _page(
         self, request: Request, find: Callable[[str], dict[str, Any] | None], usual: int
     ) -> tuple[str | None, int]:
-        """After which one a page begins, and how many it has; ``usual``: where none is asked."""
+        """After which object a page begins, and how many it has; ``usual``: the default."""
         text = request.query_params.get("limit", str(usual))
         if not LIMIT.fullmatch(text) or not 1 <= int(text) <= MOST_LISTED:
             raise _wrong("limit", f"{shown(text)} is not allowed: 1 to {MOST_LISTED}")
         after = request.query_params.get("after")
-        if after is not None and find(after) is None:  # else the rest would be lost in silence
-            raise _wrong("after", f"{shown(after)}: there is none", 404)
+        if (
+            after is not None and find(after) is None
+        ):  # else the rest of the list would be lost silently
+            raise _wrong("after", f"{shown(after)}: does not exist", 404)
         return after, int(text)
 
     def _knows(self, file_id: str) -> bool:
@@ -197,7 +199,7 @@ class _Api:
     ) -> dict[str, Any]:
         told = find(request.path_params["id"])
         if told is None:
-            raise _wrong("id", f"{shown(request.path_params['id'])}: there is none", 404)
+            raise _wrong("id", f"{shown(request.path_params['id'])}: does not exist", 404)
         return told
 
 
@@ -206,7 +208,7 @@ async def _healthy(request: Request) -> Response:
 
 
 def _bounded(request: Request, param: str, most_bytes: int) -> Request:
-    """The request, which fails where more comes than so much, and a form's lines, may have."""
+    """The request; it fails if more arrives than this size plus the lines of a form."""
     left = most_bytes + CHUNK
 
     async def receive() -> Message:

@@ -16,7 +16,9 @@ from serve_app.console.arguments import SECURITY, keys_of
 class BatchSecurity(Block):
     """Who may send files and batches."""
 
-    keys: KeysFrom | None = Field(None, description="whoever shows one of these; none: everybody")
+    keys: KeysFrom | None = Field(
+        None, description="API keys that are accepted; none: no key is needed"
+    )
 
 
 class BatchSettings(Block):
@@ -27,11 +29,13 @@ class BatchSettings(Block):
         "most_file_mb": "a file has 512 MB at most",
     }
 
-    serves: str = Field(description="the OpenAI-compatible address that requests are sent to")
-    folder: str = Field(description="an absolute path, for the database of files and batches")
+    serves: str = Field(description="OpenAI-compatible base URL that requests are sent to")
+    folder: str = Field(
+        description="absolute path of the folder with the database of files and batches"
+    )
     storage: str | None = Field(
         None,
-        description="a place for files, as fsspec names it (s3://bucket/path); none: the folder",
+        description="where files are kept, as an fsspec URL (s3://bucket/path); none: in `folder`",
     )
     service_tier: str | None = Field(
         None, min_length=1, description="the class of requests that name none"
@@ -39,11 +43,13 @@ class BatchSettings(Block):
     urgent_tier: str | None = Field(
         None,
         min_length=1,
-        description="the class of a batch's requests while it would miss its completion window at"
-        " the present rate; none: they keep service_tier",
+        description="the class of a batch's requests while the present rate would miss its"
+        " completion window; none: service_tier",
     )
     api_key_env: str | None = Field(
-        None, min_length=1, description="environment variable with the key they are sent with"
+        None,
+        min_length=1,
+        description="environment variable with the API key that requests are sent with",
     )
     security: BatchSecurity = BatchSecurity()
 
@@ -59,14 +65,16 @@ class BatchSettings(Block):
     @classmethod
     def _is_another(cls, urgent: str | None, others: ValidationInfo) -> str | None:
         if urgent is not None and others.data.get("service_tier") in (None, urgent):
-            raise ValueError("another class than service_tier, which is needed with it")
+            raise ValueError("a class other than service_tier, which must be set too")
         return urgent
 
     @field_validator("folder")
     @classmethod
     def _is_absolute(cls, folder: str) -> str:
         if not Path(folder).is_absolute():
-            raise ValueError("an absolute path: replicas have folders of their own")
+            raise ValueError(
+                "an absolute path, because each replica has a working folder of its own"
+            )
         return folder
 
 
@@ -77,5 +85,5 @@ def settings_of(args: Any, where: str = "args") -> BatchSettings:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
     if isinstance(args, Mapping):
-        keys_of({SECURITY: args.get(SECURITY)}, where)  # it repeats no key that stands there
+        keys_of({SECURITY: args.get(SECURITY)}, where)  # the message repeats no key
     return parse(BatchSettings, args, where)

@@ -1,4 +1,4 @@
-"""The batch application in Ray Serve: one replica, which keeps what it knows in a folder."""
+"""The batch application in Ray Serve: one replica, which keeps its state in a folder."""
 
 import os
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ MOST_FILE_BYTES = 512 << 20  # of an uploaded file
 
 
 class BatchMetrics:
-    """Exports what the runner says, some times a second."""
+    """Exports the runner's figures, a few times a second."""
 
     def __init__(self) -> None:
         self._exported = Exported(one for one in METRICS if one.by == "batches")
@@ -77,9 +77,9 @@ def build(args: Mapping[str, Any]) -> serve.Application:
     deployment = serve.deployment(
         serve.ingress(app)(),
         name="Batches",
-        num_replicas=1,  # of which one alone would carry batches out
+        num_replicas=1,  # only one of several would process batches
         max_ongoing_requests=256,
-        # On the head node, as its folder is of one node; a proxy is there in any case.
+        # On the head node: the folder is on one node, and the head always has a proxy.
         ray_actor_options={"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}},
     )
     return deployment.bind()

@@ -19,7 +19,7 @@ SAID = {
 
 
 class LineError(BrimfulError, ValueError):
-    """A line that is no request.
+    """A line that is not a request.
 
     Attributes:
         custom_id: as far as it could be read.
@@ -51,9 +51,9 @@ def read_line(text: bytes, endpoint: str, service_tier: str | None = None) -> Li
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
-        raise LineError("the line is no JSON") from None
+        raise LineError("the line is not JSON") from None
     if not isinstance(told, dict):
-        raise LineError("the line is no JSON object")
+        raise LineError("the line is not a JSON object")
     name = told.get("custom_id")
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_ID:
         raise LineError(f"custom_id: must be a text of 1 to {LONGEST_ID} characters")
@@ -66,11 +66,13 @@ def read_line(text: bytes, endpoint: str, service_tier: str | None = None) -> Li
         raise LineError("body: must be a JSON object", name)
     for key in ("stream", "background"):
         if body.get(key):
-            raise LineError(f"body.{key}: true is not allowed: a batch's answers come whole", name)
+            raise LineError(
+                f"body.{key}: true is not allowed: answers of a batch are not streamed", name
+            )
     if "priority" in body:
-        raise LineError("body.priority is not allowed: the class of batches has one", name)
+        raise LineError("body.priority is not allowed: the class of batches sets it", name)
     if service_tier is not None:
-        # Who may send batches may not have them served as online requests.
+        # A client that may send batches may not have them served as online requests.
         if body.get("service_tier") not in (*NO_CLASS, service_tier):
             said = f"{shown(body['service_tier'])} is not allowed: {service_tier}"
             raise LineError(f"body.service_tier: {said}", name)
@@ -81,12 +83,12 @@ def read_line(text: bytes, endpoint: str, service_tier: str | None = None) -> Li
 def answer_line(
     line_id: str, custom_id: str | None, status: int, request_id: str, body: Any
 ) -> dict[str, Any]:
-    """What an answer to a request becomes: a line of the output, or of the error file."""
+    """The line for an answer: of the output file, or of the error file."""
     response = {"status_code": status, "request_id": request_id, "body": body}
     return {"id": line_id, "custom_id": custom_id, "response": response, "error": None}
 
 
 def error_line(line_id: str, custom_id: str | None, code: str, message: str) -> dict[str, Any]:
-    """A line of the error file for what was not answered."""
+    """A line of the error file for a request without an answer."""
     error = {"code": code, "message": message}
     return {"id": line_id, "custom_id": custom_id, "response": None, "error": error}

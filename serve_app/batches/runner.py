@@ -1,4 +1,4 @@
-"""Carries batches out: reads their lines, sends each as a request, keeps the answers."""
+"""Processes batches: reads their lines, sends each as a request, keeps the answers."""
 
 import asyncio
 import logging
@@ -41,22 +41,24 @@ USED = {
     "output_tokens": "completion",
 }
 
-LONGEST_REST_S = 60.0  # of a batch that storage or database broke off
-LOOKS_EVERY_S = 0.5  # for new batches, and those that are cancelled
+LONGEST_REST_S = 60.0  # before the next try of a batch that failed by storage or database
+LOOKS_EVERY_S = 0.5  # for new and cancelled batches
 MOST_AHEAD = 64 << 20  # bytes of a batch's lines that were read and have no answer
-TRIES = 3  # of a request that the server fails
-TRIES_IN_TIME = 2  # of one that a clock of the server ends: the second with fewer others
+TRIES = 3  # tries of a request that the server fails
+TRIES_IN_TIME = (
+    2  # of a request that a timeout of the server ends: the second one with fewer others
+)
 
 
 class Runner:
-    """Runs every batch that has not ended, side by side; they share one window.
+    """Runs all batches that have not ended at the same time; they share one window.
 
     Args:
-        service_tier: of requests that name none.
+        service_tier: for requests that name none.
         most_open: requests at once, at most.
         clock: Unix time, seconds.
-        urgent_tier: of the requests of a batch that would miss its window; None: the same.
-        publish: is told how batches fare, with every look.
+        urgent_tier: for requests of a batch that would miss its window; None: service_tier.
+        publish: called with the metrics at every look.
     """
 
     def __init__(
@@ -83,13 +85,13 @@ class Runner:
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
-        """Carry out what the store has, until this is cancelled; the next one goes on with it.
+        """Process the store's batches until this is cancelled; the next runner continues.
 
-        While another process holds the store's lock, as the one that is being replaced does in an
-        upgrade, that one does the work.
+        While another process holds the store's lock, such as the replaced one during an upgrade,
+        that process does the work.
         """
         running: dict[str, asyncio.Task[None]] = {}
-        retries: dict[str, tuple[int, float]] = {}  # how often it broke off, until when it rests
+        retries: dict[str, tuple[int, float]] = {}  # number of failures, and when to try again
         try:
             while True:
                 for batch in self._mine():
@@ -104,7 +106,7 @@ class Runner:
                         times = retries.get(name, (0, 0.0))[0] + 1
                         rest_s = min(LOOKS_EVERY_S * 2.0**times, LONGEST_REST_S)
                         retries[name] = times, self._clock() + rest_s
-                        said = "Batch %s broke off; it goes on in %g s."
+                        said = "Batch %s stopped with an error; it continues in %g s."
                         logger.error(said, name, rest_s, exc_info=error)
                     del running[name], self._stopped[name]
                 self._publish(*self._figures())
@@ -135,14 +137,14 @@ class Runner:
         )
 
     def _pace(self, batch: Progress) -> tuple[int, list[int]]:
-        """What a batch's forecast goes by: answers of all, and lines left of each other one."""
+        """Input of a batch's forecast: answers of all batches, and lines left of each other one."""
         others = [one.left for one in self._progress.values() if one is not batch]
         return self._answers.total(), others
 
     def _mine(self) -> list[dict[str, Any]]:
         try:
             return self._store.unfinished() if self._store.lock() else []
-        except sqlite3.Error:  # a full disk, as a rule; it may be mended
+        except sqlite3.Error:  # usually a full disk, which may be repaired
             logger.exception("Batches cannot be read; tried again in %g s.", LOOKS_EVERY_S)
             return []
 
@@ -155,7 +157,7 @@ class Runner:
         await self._finish(batch, why)
 
     async def _validate(self, batch: dict[str, Any]) -> bool:
-        """Count the lines; whether there is anything to do."""
+        """Count the lines; returns whether there is anything to do."""
 
         def counted() -> int:
             with self._store.open_file(batch["input_file_id"]) as opened:
@@ -180,7 +182,7 @@ class Runner:
         return True
 
     async def _answer_all(self, batch: Mapping[str, Any]) -> str | None:
-        """Send what has no answer; why it ended before all had one, None: it did not."""
+        """Send the lines without an answer; returns why it stopped early, or None."""
         if self._stopped[batch["id"]].is_set():
             return CANCELLED
         work = asyncio.create_task(self._send_all(batch))
@@ -198,12 +200,14 @@ class Runner:
                 task.cancel()
             await asyncio.gather(work, stop, return_exceptions=True)
             self._progress.pop(batch["id"], None)
-            await self._write()  # what came in time
+            await self._write()  # the answers that came in time
 
     async def _send_all(self, batch: Mapping[str, Any]) -> None:
         done = self._store.answered(batch["id"])
         self._progress[batch["id"]] = self._begun(batch, len(done))
-        ahead = asyncio.Semaphore(self._most_open)  # of lines that were read and have no answer
+        ahead = asyncio.Semaphore(
+            self._most_open
+        )  # bytes of lines that were read and have no answer
         with self._store.open_file(batch["input_file_id"]) as opened:
             lines = numbered_lines(opened)
             async with asyncio.TaskGroup() as under_way:
@@ -232,10 +236,10 @@ class Runner:
         ahead: asyncio.Semaphore,
         share: int,
     ) -> None:
-        """Have one line answered, keep the answer, and then count it.
+        """Get the answer to one line, keep it, and then count it.
 
         Args:
-            share: what the line has of ``ahead``.
+            share: the line's part of ``ahead``.
         """
         good, used = False, None
         try:
@@ -258,7 +262,7 @@ class Runner:
     async def _write(self) -> None:
         """Return once all answers until now are in the database.
 
-        They are written in groups: those that come while one is written are the next.
+        They are written in groups: the lines that come while one group is written are the next.
         """
         group = self._answered
         async with self._writing:
@@ -270,7 +274,7 @@ class Runner:
             group.clear()  # else the next line of the group tries again
 
     async def _answer_to(self, line: Line, batch: Mapping[str, Any]) -> Answer:
-        """Send a request until its answer is one that is kept."""
+        """Send a request until an answer can be kept."""
         failures = timeouts = 0
         progress = self._progress[batch["id"]]
         while True:
@@ -304,7 +308,7 @@ class Runner:
                 self._tokens[kind] += tokens
 
     async def _finish(self, batch: Mapping[str, Any], why: str | None) -> None:
-        """Write the files; ``why`` it ended before all had an answer."""
+        """Write the files; ``why``: the reason if it ended early."""
         name, problems = batch["id"], batch["errors"]
         if why is not None:
             try:
@@ -316,7 +320,7 @@ class Runner:
         counts = counted["request_counts"]
         if not counts["total"]:  # it was cancelled before its lines were counted
             counts["total"] = counts["completed"] + counts["failed"]
-        if why is None:  # whoever goes on with it sees by this that all have one
+        if why is None:  # marks that every request of the batch has an answer
             self._store.move(name, "finalizing")
         output = await _in_thread(self._store.write_answers, name, good=True)
         errors = await _in_thread(self._store.write_answers, name, good=False)
@@ -351,12 +355,12 @@ class Runner:
                     if len(rows) == ROWS:
                         self._store.add_answers(rows)
                         rows.clear()
-        finally:  # also what came before a line that cannot be read
+        finally:  # also after lines before an unreadable one
             self._store.add_answers(rows)
 
 
 async def _in_thread(call: Callable[..., R], *args: Any, **options: Any) -> R:
-    """The result; who is cancelled waits for the thread, which cannot be stopped."""
+    """The result; a cancelled caller waits for the thread, which cannot be stopped."""
     work = asyncio.create_task(asyncio.to_thread(call, *args, **options))
     try:
         return await asyncio.shield(work)

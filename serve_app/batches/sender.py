@@ -9,12 +9,12 @@ from typing import Any
 import aiohttp
 
 CONNECT_S = 10.0
-TIMED_OUT = 408  # a clock of the server is too short for it, or for so many at once
-# Not answers to the request: it is not reached (0), the key is not known, or there is no room.
+TIMED_OUT = 408  # a timeout of the server is too short for the request, or for so many at once
+# Not answers to the request: server not reached (0), unknown key, or overload.
 REFUSED = frozenset({0, 401, TIMED_OUT, 429, 503})
-LOADED = frozenset({TIMED_OUT, 429, 503})  # there is no room, and no more is said
+LOADED = frozenset({TIMED_OUT, 429, 503})  # overload, without a reason
 FAILED = frozenset({500, 502, 504})  # another try may go to another replica
-# Without JSON: no application is there (yet), says Ray's proxy; and no model's answer has none.
+# Without JSON it comes from Ray's proxy, which has no application (yet): models answer in JSON.
 NO_JSON = {404: 0, 200: 502}
 
 logger = logging.getLogger("ray.serve")
@@ -26,7 +26,7 @@ class Answer:
 
     Args:
         status: of HTTP; 0: the application was not reached, or went away.
-        body: JSON; where it was none, an error object.
+        body: JSON; an error object if the answer was none.
         retry_after_s: what the server asked for.
     """
 

@@ -1,8 +1,8 @@
-"""What is known of files and batches: SQLite in a folder, contents where fsspec puts them.
+"""State of files and batches: SQLite in a folder, file contents in fsspec's storage.
 
-Answers are written in groups, one transaction each, and a line counts as done once its own is. So a
-batch goes on after any end of the process with the requests that have none; one that was under way,
-or whose answer was not written yet, is sent again.
+Answers are written in groups, one transaction each, and a line counts as done once its group is
+written. So after any end of the process a batch continues with the requests without an answer;
+a request whose answer was not written yet is sent again.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class Store:
     """Files and batches as OpenAI's API has them: dicts with its keys.
 
     Args:
-        folder: of the database, and of contents where ``storage`` is None.
+        folder: of the database, and of contents if ``storage`` is None.
         storage: an address of fsspec.
 
     Raises:
@@ -54,16 +54,16 @@ class Store:
 
     def __init__(self, folder: Path, storage: str | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        # Threads take turns in it: SQLite serialises them.
+        # Threads share the connection: SQLite serialises them.
         path = folder / "batches.sqlite"
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        # Answers have a connection of their own: what else is asked is in no transaction of theirs.
+        # Answers have their own connection, so other queries are in none of their transactions.
         self._answers_db = sqlite3.connect(path, check_same_thread=False)
         self._adding = threading.Lock()
         self._lock = (folder / "lock").open("wb")
         self._db.execute("pragma journal_mode=wal")
         self._db.executescript(TABLES)
-        # Of a batch that ended just before its process did.
+        # Left by a batch that ended just before its process did.
         self._db.execute(
             f"delete from answers where batch not in (select id from batches where {UNFINISHED})",
             ACTIVE,
@@ -72,13 +72,13 @@ class Store:
         self._fs.makedirs(self._root, exist_ok=True)
 
     def close(self) -> None:
-        """Nothing is asked of it after this."""
+        """The store is not used after this."""
         self._lock.close()
         self._answers_db.close()
         self._db.close()
 
     def lock(self) -> bool:
-        """Whether this store alone may carry batches out, of all that have the folder."""
+        """Whether this store, of all on this folder, is the one that may process batches."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -88,7 +88,7 @@ class Store:
     # Files
 
     def add_file(self, name: str, purpose: str, contents: IO[bytes]) -> dict[str, Any]:
-        """Keep what is read from ``contents``; the file object."""
+        """Keep what is read from ``contents``; returns the file object."""
         told = self._new_file(name, purpose, token_hex(12))
         try:
             with self._fs.open(self._path(told["id"]), "wb") as out:
@@ -111,16 +111,16 @@ class Store:
         *,
         newest_first: bool = True,
     ) -> list[dict[str, Any]]:
-        """Those of a purpose (None: all), one more than ``limit`` if there are more."""
+        """Files of a purpose (None: all), one more than ``limit`` if there are more."""
         return self._listed("files", after, limit, purpose, newest_first=newest_first)
 
     def open_file(self, file_id: str) -> IO[bytes]:
-        """Its contents."""
-        # Files of buckets read lines of any length, and no other.
+        """The contents of a file."""
+        # Files in buckets can only read lines without a limit on the length.
         return io.BufferedReader(self._fs.open(self._path(file_id), "rb"), READ)
 
     def delete_file(self, file_id: str) -> None:
-        """It may be gone already."""
+        """Delete a file; it may be gone already."""
         self._db.execute("delete from files where id = ?", (file_id,))
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._path(file_id))
@@ -134,7 +134,7 @@ class Store:
     def add_batch(
         self, endpoint: str, input_file_id: str, window: str, window_s: float, metadata: Any
     ) -> dict[str, Any]:
-        """A batch that is to be begun."""
+        """Add a batch that has not begun."""
         now = int(time.time())
         told = {
             "id": f"batch_{token_hex(12)}",
@@ -181,13 +181,13 @@ class Store:
     def move(
         self, batch_id: str, status: str, *, only_from: Sequence[str] = ACTIVE, **changes: Any
     ) -> dict[str, Any] | None:
-        """Set a batch's status, and since when it has it; the batch object.
+        """Set a batch's status and the time of the change; returns the batch object.
 
         Args:
             only_from: the statuses that it may have now.
 
         Returns:
-            None: it has another one.
+            None: it has another status.
         """
         marks = ", ".join("?" * len(only_from))
         with self._db:
@@ -210,7 +210,7 @@ class Store:
     # Answers
 
     def add_answers(self, rows: Iterable[Row]) -> None:
-        """Keep answers, all of these or none; the first one to a line stays."""
+        """Keep all of these answers or none; the first answer to a line stays."""
         told = [(batch, number, good, json.dumps(line)) for batch, number, good, line in rows]
         with self._adding, self._answers_db as db:
             db.executemany("insert or ignore into answers values (?, ?, ?, ?)", told)
@@ -221,9 +221,9 @@ class Store:
         return {number for (number,) in found}
 
     def write_answers(self, batch_id: str, *, good: bool) -> str | None:
-        """Make a file of a batch's answers, in the order of its lines; its id, None: no line.
+        """Make a file of a batch's answers in the order of its lines; returns its id, None: none.
 
-        Whoever does it again, as the process ended or the disk was full, writes the same file.
+        A second try, if the process ended or the disk was full, writes the same file.
         """
         lines = self._answers(batch_id, good=good)
         first = next(lines, None)
@@ -239,11 +239,11 @@ class Store:
         return str(self._keep_file(told)["id"])
 
     def drop_answers(self, batch_id: str) -> None:
-        """They are in files."""
+        """Delete a batch's answers, which are in files now."""
         self._db.execute("delete from answers where batch = ?", (batch_id,))
 
     def _answers(self, batch_id: str, *, good: bool) -> Iterator[bytes]:
-        # A few at a time: while a reader is open, nothing can be written once another process has.
+        # A few at a time: while a reader is open, a write fails after another process has written.
         number = 0
         while found := self._db.execute(
             "select number, line from answers where batch = ? and good = ? and number > ?"

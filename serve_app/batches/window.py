@@ -46,23 +46,23 @@ class Window:
             raise
 
     def left(self) -> None:
-        """A request ended without an answer, by our own doing."""
+        """A request that we ended ourselves, without an answer."""
         self._open -= 1
         self._give()
 
     def answered(self) -> None:
-        """A request ended with whatever the server had to say."""
+        """A request that ended with an answer of the server."""
         self._refusals = 0
-        if self._open >= self.size:  # a window that is not full is not too small
+        if self._open >= self.size:  # only a full window can be too small
             self._size = min(self._size + 1 / self._size, self._most)
         self.left()
 
     def refused(self, number: int, retry_after_s: float | None) -> None:
-        """The server takes no more just now.
+        """The server refused a request for now.
 
         Args:
             number: of the request's slot.
-            retry_after_s: how long it asks to be left alone; None: it does not say.
+            retry_after_s: how long the server asks to wait; None: it does not say.
         """
         if number > self._halved_at:
             self._size = max(self._size / 2, LEAST)

@@ -1,4 +1,4 @@
-"""Build a model's deployment without a cluster, and check what is laid over it."""
+"""Build a model's deployment without a cluster, and check its overrides."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,19 +21,19 @@ from serve_app.checks.values import REPLICA, replica_problems
 from serve_app.checks.vllm_config import silent
 from serve_app.config import AUTOSCALING_POLICY, names_function
 
-MOST_DEVICES = 4096  # of an engine: Ray makes a bundle for each, and a slip of the keyboard is many
+MOST_DEVICES = 4096  # devices of an engine: Ray makes a bundle for each, and a typo can be huge
 
 
 @dataclass(frozen=True)
 class Model:
-    """An entry of ``llm_configs`` as it was written, and what it comes to."""
+    """An entry of ``llm_configs`` as it was written, and the deployment it becomes."""
 
     entry: dict[str, Any]
     deployment: Deployment
 
     @property
     def drain_s(self) -> float:
-        """How long a replica that is to end lets its streams go on."""
+        """How long a replica that ends lets its streams go on, seconds."""
         return float(self.deployment._deployment_config.graceful_shutdown_timeout_s)
 
 
@@ -42,7 +42,7 @@ class Built:
     """An application's models.
 
     Args:
-        entries: those that can be read at all, by their places in the arguments.
+        entries: the readable ones, by their places in the arguments.
         models: by the names of their deployments.
     """
 
@@ -56,7 +56,7 @@ Placed = tuple[str, Built]  # with the application's place
 
 @contextmanager
 def no_cluster() -> Iterator[None]:
-    """Ray Serve LLM asks for the driver's runtime environment, by which Ray would start."""
+    """Ray Serve LLM asks for the driver's runtime environment, which would start Ray."""
     here = SimpleNamespace(runtime_env={})
     # Ray writes down all options.
     with patch.object(ray, "get_runtime_context", lambda: here), silent(logging.INFO):
@@ -73,7 +73,7 @@ def build_model(
         name_prefix: of its deployment; None: its server class.
 
     Raises:
-        Exception: whatever Ray Serve LLM and Ray Serve have against it.
+        Exception: any error of Ray Serve LLM or Ray Serve.
     """
     config = LLMConfig.model_validate(ours)
     engine = config.get_engine_config()
@@ -94,8 +94,8 @@ def build_model(
 def override_problems(
     overrides: Iterable[tuple[int, Mapping[str, Any]]], built: Built, where: str
 ) -> list[str]:
-    """What the replicas would refuse of an application's ``deployments``, and an override by which
-    a model would scale without a policy that somebody has named.
+    """Problems of an application's ``deployments``: blocks that replicas would refuse, and
+    overrides by which a model would scale without a policy that the config names.
 
     Args:
         overrides: each with its index.
@@ -113,10 +113,10 @@ def override_problems(
         block = one.get("autoscaling_config")
         if isinstance(block, dict) and not names_function(block.get("policy")):
             found.append(
-                f"{place}.autoscaling_config: takes the place of the entry's whole block and names"
-                " no policy; Ray Serve goes by its own then, for a target of 2 ongoing requests."
-                " Put these keys into the entry's deployment_config, or add policy:"
-                f" {{policy_function: '{AUTOSCALING_POLICY}', policy_kwargs: {{...}}}} with every"
-                " key of scaling"
+                f"{place}.autoscaling_config: replaces the entry's whole block and names no"
+                " policy, so Ray Serve uses its own policy with a target of 2 ongoing"
+                " requests. Put these keys into the entry's deployment_config, or add policy:"
+                f" {{policy_function: '{AUTOSCALING_POLICY}', policy_kwargs: {{...}}}} with"
+                " every key of scaling"
             )
     return found

@@ -15,9 +15,10 @@ from serve_app.source import read_documents
 FOUND = 2  # exit status
 LOGGING = "VLLM_LOGGING_LEVEL"
 ABOUT = (
-    "Every mistake in a Serve config or a RayService manifest, all at once and before anything"
-    " starts: each with its key, its value and what is allowed. Exit status: 0 none, 2 some. To"
-    " change what runs already: `brimful apply` (`serve deploy` starts every replica anew)."
+    "Find every mistake in a Serve config or a RayService manifest before anything starts:"
+    " each with its key, its value and what is allowed. Exit status: 0 if there is no mistake,"
+    " else 2. To change a running application: `brimful apply` (`serve deploy` restarts every"
+    " replica)."
 )
 
 
@@ -29,20 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="Serve config, or a manifest with a RayService (of several documents, too); `-`: what"
-        " comes in by a pipe, as from `kubectl kustomize`",
+        help="Serve config, or manifest with a RayService (may have several documents); `-`:"
+        " standard input, such as from `kubectl kustomize`",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="in a second: YAML and our own blocks, not what Ray Serve and vLLM take",
+        help="check only YAML and Brimful's blocks, not the keys of Ray Serve and vLLM; takes"
+        " a second",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print one summary line per application and ``ok``.
 
-    What needs neither Ray nor vLLM is said first, before they are imported.
+    Findings that need neither Ray nor vLLM are printed first, before these are imported.
 
     Raises:
         ConfigError: with every problem of every file.
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         found = [f"{path}: {one}" for path in early for one in early[path].problems]
         if found:
             raise ConfigError(found)
-        print("ok so far: what Ray Serve and vLLM take was not checked")
+        print("ok so far: keys of Ray Serve and vLLM were not checked")
         return 0
     if not sound(args.files, target, early):
         return FOUND
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 def sound(
     files: Sequence[Path], target: Target, early: Mapping[Path, Findings], *, named: bool = True
 ) -> bool:
-    """Print what there is to say about these files; whether nothing is wrong.
+    """Print the findings on these files; returns whether nothing is wrong.
 
     Args:
         early: what ``quick_file`` found in each.
@@ -96,7 +98,7 @@ def _checked(files: Sequence[Path], target: Target) -> list[tuple[Path, Findings
 
 
 def quick_file(path: Path) -> Findings:
-    """What there is to say about one file without Ray and vLLM; never raises for what is in it."""
+    """Findings on one file without Ray and vLLM; never raises for its contents."""
     findings = Findings()
     with findings.collecting():
         quick_check(read_documents(path), findings)
@@ -104,7 +106,7 @@ def quick_file(path: Path) -> Findings:
 
 
 def check_file(path: Path, target: Target) -> Findings:
-    """Everything there is to say about one file; never raises for what is in it."""
+    """All findings on one file; never raises for its contents."""
     findings = Findings()
     with findings.collecting():
         documents = read_documents(path)
@@ -122,7 +124,7 @@ def check_file(path: Path, target: Target) -> Findings:
 
 
 def import_models() -> None:
-    """Ray Serve LLM and vLLM describe what they take; without them nothing can be checked."""
+    """Raise an error if Ray Serve LLM or vLLM, which describe the keys, are not installed."""
     if "serve_app.checks.values" in sys.modules:
         return
     quiet = LOGGING not in os.environ
@@ -136,5 +138,5 @@ def import_models() -> None:
             [f"cannot check it: {error}; install Brimful with its `gpu` or `cpu` extra"]
         ) from None
     finally:
-        if quiet:  # what is started from here on says what it does
+        if quiet:  # anything started from here on logs what it does
             del os.environ[LOGGING]

@@ -1,4 +1,4 @@
-"""Check a RayService against KubeRay's own schema of it.
+"""Check a RayService against KubeRay's own schema.
 
 ``rayservice.json.gz`` is KubeRay's ``ray.io_rayservices.yaml`` without descriptions, as JSON.
 """
@@ -49,7 +49,7 @@ def _closed(part: Schema) -> Schema:
         kept["properties"] = {key: _closed(value) for key, value in inner.items()}
         if not part.get(PRESERVE):
             kept.setdefault("additionalProperties", False)
-    # What has a default may be left out: the API server puts it in first.
+    # A key with a default may be left out: the API server fills it in first.
     kept["required"] = [n for n in part.get("required", ()) if "default" not in inner.get(n, {})]
     for name in ("items", "additionalProperties"):
         if isinstance(part.get(name), dict):

@@ -14,7 +14,7 @@ from serve_app.environment import DIRECT_STREAMING
 BUILDER = "serve_app:build_app"
 CONSOLE = "serve_app.console:build"
 BATCHES = "serve_app.batches:build"
-# It stands under two names, and Ray takes a dot for the colon.
+# There are two names, and Ray accepts a dot for the colon.
 OURS = (BUILDER, "serve_app.build:build_app")
 RAY_SERVICE = "RayService"
 CLUSTER = "spec.rayClusterConfig"
@@ -29,7 +29,7 @@ def builder_of(application: Mapping[str, Any]) -> str:
 
 
 def line(where: str, value: Any, message: str) -> str:
-    """``place: value is not allowed: message``; without the value where it is a whole block."""
+    """``place: value is not allowed: message``; without the value if it is a whole block."""
     scalar = value is None or isinstance(value, str | int | float)
     return f"{where}: {shown(value)} is not allowed: {message}" if scalar else f"{where}: {message}"
 
@@ -58,7 +58,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Findings:
-    """Collects what is wrong, what is worth knowing, and one line per sound application."""
+    """Collects problems, notes, and one line per application without problems."""
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Findings:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Take the problems of a ``ConfigError`` raised inside, and go on."""
+        """Collect the problems of a ``ConfigError`` raised inside, and continue."""
         try:
             yield
         except ConfigError as error:
@@ -83,7 +83,7 @@ class Pods:
 
     Args:
         place: of their spec in the object.
-        spec: a pod's; what is no mapping is empty.
+        spec: a pod's; empty if it is not a mapping.
     """
 
     place: str
@@ -92,14 +92,14 @@ class Pods:
 
 
 def dig(value: Any, *keys: str) -> Any:
-    """The value below ``keys``; None where the way ends."""
+    """The value below ``keys``; None: there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
 def mapping(value: Any, *keys: str) -> Mapping[str, Any]:
-    """The mapping below ``keys``; an empty one where there is none."""
+    """The mapping below ``keys``; empty if there is none."""
     found = dig(value, *keys)
     return found if isinstance(found, Mapping) else {}
 

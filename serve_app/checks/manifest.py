@@ -47,8 +47,8 @@ DEADLINE = re.compile(r"--deadline-remaining-seconds[ =](\d+)")
 
 
 def check_documents(documents: list[Any], findings: Findings) -> None:
-    """Report everything wrong with the RayServices among ``documents``, and what can be said of
-    the objects beside them.
+    """Report everything wrong with the RayServices among ``documents``, and with the manifest's
+    other objects.
     """
     objects: list[dict[str, Any]] = [one for one in documents if isinstance(one, dict)]
     kinds = [str(one.get("kind")) for one in objects]
@@ -96,7 +96,7 @@ def _check_service(manifest: dict[str, Any], findings: Findings) -> Longest:
             findings.notes.extend(haproxy_clocks(containers[0].place, env, answer))
         drains = [one.drain_s for _, built in placed for one in built.models.values()]
         findings.notes.extend(grace_notes(manifest, max(drains, default=0.0)))
-        if not findings.problems:  # what is added up is what was found to be right
+        if not findings.problems:  # only valid configurations are added up
             there = of_groups(mapping(manifest, "spec", "rayClusterConfig"))
             found = room_problems(placed, there, UNKNOWN, "groups")
             findings.add([one if one.startswith(where) else f"{where}: {one}" for one in found])
@@ -115,7 +115,7 @@ class RayContainer:
     """The first container of a pod template: the one KubeRay starts Ray in.
 
     Args:
-        env: values by name; None where Kubernetes fills the value in.
+        env: values by name; None: Kubernetes fills the value in.
     """
 
     place: str
@@ -144,14 +144,14 @@ def switch_problems(every: list[RayContainer]) -> Iterator[str]:
 
 
 def pod_problems(service: Object, every: list[RayContainer]) -> Iterator[str]:
-    """Containers whose ports and probes do not go with what Serve does."""
+    """Containers whose ports and probes do not fit Serve's configuration."""
     head_only = dig(serve_config(service), "proxy_location") == HEAD_ONLY
     port = serve_port(service)
     for one in every:
         held = [each for _, each in listed(one.given, "ports")]
         ports = {each.get("name"): each.get("containerPort") for each in held}
-        # KubeRay goes to the port of this name, to 8000 where there is none: its Services by what
-        # the head says, and by what workers say the readiness probe of those that bring none.
+        # KubeRay goes to the port of this name, or to 8000 if there is none: its Services by the
+        # head's port, and the readiness probe of workers that bring none by their own.
         told = ports.get(SERVE, SERVE_PORT)
         if told != port and (SERVE in ports or one.is_head or READINESS not in one.given):
             yield line(f"{one.place}.ports.{SERVE}", told, f"http_options.port is {port}")
@@ -173,9 +173,12 @@ def _asking(one: RayContainer, key: str, probe: Object, head_only: bool) -> Iter
     """What is wrong with a probe that asks Serve."""
     place = f"{one.place}.{key}: asks Serve"
     if one.is_head and key != "livenessProbe":
-        yield f"{place}, which KubeRay deploys once the head is ready: never; {INSTEAD}"
+        yield (
+            f"{place}, which KubeRay deploys only once the head is ready, so the head never"
+            f" is; {INSTEAD}"
+        )
     elif head_only and not one.is_head:
-        own = "" if probe else " (KubeRay's own, as none is given)"
+        own = "" if probe else " (KubeRay's default)"
         yield (
             f"{place}{own}, and with proxy_location {HEAD_ONLY} no worker has a proxy; {INSTEAD},"
             " or take proxy_location EveryNode"
@@ -185,12 +188,13 @@ def _asking(one: RayContainer, key: str, probe: Object, head_only: bool) -> Iter
         if isinstance(period, int) and isinstance(failures, int) and period * failures < START_S:
             yield (
                 f"{place}, which answers while a replica is ready: after {period * failures} s"
-                f" without one, as while a model loads, the kubelet ends the container; {INSTEAD}"
+                " without one, such as while a model loads, the kubelet ends the container;"
+                f" {INSTEAD}"
             )
 
 
 def grace_notes(service: Object, drain_s: float) -> Iterator[str]:
-    """Where a node's drain leaves replicas less time than their streams have.
+    """Nodes whose drain leaves replicas less time than their streams have.
 
     Args:
         drain_s: the longest of the models.

@@ -28,7 +28,7 @@ SERVE = "spec.serveConfigV2"
 
 
 def quick_check(documents: list[Any], findings: Findings) -> None:
-    """Report faults in our own blocks, in the lines that the whole check has for them."""
+    """Report faults in our own blocks, in the same words as the whole check."""
     several = len(documents) > 1
     for number, document in enumerate(documents, 1):
         before = f"document {number}: " if several else ""
@@ -62,7 +62,7 @@ def shape_problems(config: Any, where: str) -> list[str]:
         return [f"{where or 'top level'}: must be a mapping, got {shown(config)}"]
     if "import_path" in config and "applications" not in config:
         place = where or "top level"
-        return [f"{place}: is an application; it belongs into a list: applications: [{{...}}]"]
+        return [f"{place}: is an application; it belongs in a list: applications: [{{...}}]"]
     return list(_not_mappings(config, where))
 
 
@@ -107,7 +107,7 @@ def _check_applications(config: Any, where: str, findings: Findings) -> None:
 def check_blocks(
     entry: dict[str, Any], key: str, where: str, security: Security, findings: Findings
 ) -> dict[str, Any] | None:
-    """Report faults in the blocks of an entry; without one, the entry as Ray Serve LLM takes it.
+    """Report faults in the blocks of an entry; returns the entry as Ray Serve LLM takes it.
 
     Args:
         key: where it stands in the application's arguments.
@@ -142,9 +142,9 @@ def live_problems(
     """What running replicas of ``entry`` would refuse of ``user_config``.
 
     Args:
-        entry: without a fault of its own; with one, nothing is said here.
+        entry: without problems of its own; with one, nothing is reported here.
         where: the place of the deployment's options.
-        options: those that are laid over the entry's; None: there are none.
+        options: override the entry's; None: there are none.
     """
     if user_config is None and not options:
         return []

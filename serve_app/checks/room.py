@@ -1,7 +1,7 @@
 """Can the nodes of a cluster, or the worker groups of a RayService, hold the replicas that a Serve
 configuration asks for?
 
-If they cannot, Serve says DEPLOYING and KubeRay adds nothing, for ever.
+If they cannot, Serve says DEPLOYING for ever, and KubeRay adds nothing.
 """
 
 import math
@@ -22,9 +22,9 @@ UNKNOWN = math.inf  # a pod without limits: as much as its node has
 
 
 def check_nodes(placed: Sequence[Placed], target: Target, findings: Findings) -> None:
-    """Report replicas that the nodes of a cluster that runs can never hold.
+    """Report replicas that the nodes of a running cluster can never hold.
 
-    If an autoscaler adds nodes, each is a note.
+    If an autoscaler adds nodes, each finding is a note.
     """
     if target.nodes is None:
         return
@@ -39,7 +39,7 @@ def check_nodes(placed: Sequence[Placed], target: Target, findings: Findings) ->
 def room_problems(
     placed: Sequence[Placed], there: Mapping[str, float], other: float, them: str
 ) -> list[str]:
-    """Replicas for which all nodes together have no room, and more of them than they can hold.
+    """Replicas that do not fit all nodes together, one alone or the least number.
 
     Args:
         there: what all nodes together have, or can have, of each resource; ``other``: of the rest.
@@ -55,11 +55,11 @@ def room_problems(
                 found.append(f"{place}: a replica of {name} asks for {short}")
             least.update({key: amount * _least(model) for key, amount in asked.items()})
     short = _short(least, there, other, them)
-    return found or ([f"the replicas at least ask for {short}"] if short else [])
+    return found or ([f"the replicas ask for at least {short}"] if short else [])
 
 
 def _short(asked: Mapping[str, float], there: Mapping[str, float], other: float, them: str) -> str:
-    """What is asked for and not there; nothing: there is room."""
+    """Resources that are asked for and missing; empty: all fit."""
     short = [key for key in sorted(asked) if asked[key] > there.get(key, other) + 1e-6]
     told = " and ".join(f"{asked[key]:g} {key} of {there.get(key, other):g}" for key in short)
     return f"{told} in all {them}" if told else ""
@@ -87,7 +87,7 @@ def of_groups(cluster: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _of_node(group: Mapping[str, Any]) -> dict[str, float]:
-    """What KubeRay tells Ray that a pod of the group has."""
+    """The resources that KubeRay reports to Ray for a pod of the group."""
     (container, *_) = [one for _, one in listed(group, "template", "spec", "containers")] or [{}]
     resources, start = mapping(container, "resources"), mapping(group, "rayStartParams")
     limits = {**mapping(resources, "requests"), **mapping(resources, "limits")}

@@ -23,9 +23,9 @@ from serve_app.config import classes_of
 SERVE_PORT, SERVE = 8000, "serve"
 Object = Mapping[str, Any]
 # Without max_model_len, and without an ITL target: what many models have, and
-# the pace of a fast card, so that what is said to be cut is.
+# the pace of a fast card, so that an answer said to be cut really is.
 TOKENS, ITL_MS = 8192, 20.0
-# Of HAProxy: what a clock is if none is given (None: none), and what it cuts.
+# HAProxy's clocks: the default (None: none), and what each cuts.
 HAPROXY = {
     "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": ("120", " whenever a replica comes or goes"),
     "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": (None, " unless they are streamed"),
@@ -47,7 +47,7 @@ def route_problems(one: Object, objects: Sequence[Object]) -> Iterator[str]:
 
 
 def serve_config(service: Object) -> Any:
-    """The Serve configuration in a RayService; None where there is none."""
+    """The Serve configuration in a RayService; None: there is none."""
     try:
         return yaml.safe_load(str(dig(service, "spec", "serveConfigV2")))
     except (yaml.YAMLError, ValueError, RecursionError):  # said elsewhere
@@ -105,19 +105,20 @@ class Longest:
         return self.tokens * self.itl_ms / 1e3
 
     def cut(self, place: str, given: Any, when: str = "") -> list[str]:
-        """A note where a clock is shorter; zero and what is no time are no clock."""
+        """A note if a clock is shorter; zero, or no number, is no clock."""
         clock_s = seconds(given)
         if not 0 < clock_s < self.seconds:
             return []
         reached = int(clock_s * 1e3 / self.itl_ms)
         return [
-            f"{place}: {shown(given)} is enough for {reached} tokens at {self.itl_ms:g} ms, and an"
-            f" answer may have {self.tokens} ({self.seconds:.0f} s): longer ones are cut{when}"
+            f"{place}: {shown(given)} is enough for {reached} tokens at {self.itl_ms:g} ms, and"
+            f" an answer may have {self.tokens} ({self.seconds:.0f} s): longer answers are"
+            f" cut{when}"
         ]
 
 
 def longest(applications: Iterable[Built]) -> Longest:
-    """The longest answer of these applications; one without tokens where they have no model."""
+    """The longest answer of these applications; one without tokens if they have no model."""
     found = [_longest(model, built) for built in applications for model in built.models.values()]
     return max(found, key=lambda one: one.seconds, default=Longest())
 
@@ -131,13 +132,13 @@ def serve_clocks(config: Mapping[str, Any], where: str, placed: Sequence[Placed]
         for name, model in built.models.items():
             place = f"{at}: {name}.graceful_shutdown_timeout_s"
             answer = _longest(model, built)
-            yield from answer.cut(place, model.drain_s, " where their replica is stopped")
+            yield from answer.cut(place, model.drain_s, " if their replica is stopped")
 
 
 def haproxy_clocks(place: str, env: Mapping[str, Any], answer: Longest) -> Iterator[str]:
     """Notes on HAProxy's clocks, of a container whose variables are ``env``."""
     for name, (default, when) in HAPROXY.items():
-        own = "" if name in env else " (Ray's own, as none is given)"
+        own = "" if name in env else " (Ray's default)"
         yield from answer.cut(f"{place}.env.{name}{own}", env.get(name, default), when)
 
 
@@ -158,7 +159,7 @@ def route_clocks(
 
 
 def seconds(given: Any) -> float:
-    """A duration as Serve or Gateway API write it, s; 0: it is none."""
+    """A duration as Serve or Gateway API write it, seconds; 0: not a duration."""
     found = DURATION.fullmatch(str(given))
     hours, minutes, rest = (float(n or 0) for n in found.groups()) if found else (0, 0, 0)
     return hours * 3600 + minutes * 60 + rest

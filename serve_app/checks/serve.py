@@ -65,10 +65,10 @@ Entries = dict[str, tuple[str, dict[str, Any]]]  # place and entry, by the key i
 
 
 def check_serve(config: Any, where: str, target: Target, findings: Findings) -> list[Placed]:
-    """Report everything wrong with ``config``: what ``serve deploy`` would be given.
+    """Report everything wrong with ``config``, the input of ``serve deploy``.
 
     Returns:
-        For each application its place and what it comes to.
+        For each application its place and its models.
     """
     if shape := shape_problems(config, where):
         findings.add(shape)
@@ -77,7 +77,7 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
     findings.add(value_problems(ServeDeploySchema, config, where))
     applications = listed(config, "applications")
     findings.notes.extend(
-        ["applications: none; deploying this removes all that run"]
+        ["applications: none; deploying this removes all running applications"]
         if config.get("applications") == []
         else []
     )
@@ -111,7 +111,7 @@ def _check_application(
         findings.add(deployment_problems(dict(deployment), place, local_paths=local_paths))
     findings.add(env_problems(application, where, local_paths=local_paths))
     route = application.get("route_prefix")
-    if isinstance(route, str):  # by Serve's own rule, which it has for running applications only
+    if isinstance(route, str):  # Serve's own rule, which it applies to running applications only
         at = f"{where}.route_prefix"
         findings.add(call_problems(lambda: _route_prefix_format(None, route), route, at))
     built, builder = Built(), builder_of(application)
@@ -136,8 +136,8 @@ def _check_application(
 def _check_console(
     application: Mapping[str, Any], where: str, others: Sequence[Any], findings: Findings
 ) -> str:
-    """Report what is wrong with the console's arguments: a fleet that asks for keys is not shown to
-    everybody, unless that is said.
+    """Report what is wrong with the console's arguments: a fleet that needs keys is not shown
+    without keys, unless the arguments say so.
 
     Args:
         others: the applications of the same file.
@@ -152,18 +152,21 @@ def _check_console(
     if asking and not says_who(args):
         findings.add(
             [
-                f"{where}.args.{SECURITY}.keys: required key is missing: application {asking[0]!r}"
-                " asks for keys, and the console would show its models and load to whoever comes;"
-                " name the keys here too (null: everybody may see it)"
+                f"{where}.args.{SECURITY}.keys: required key is missing: application"
+                f" {asking[0]!r} asks for keys, and the console would show its models and load"
+                " to everyone; name the keys here too (null: no key is needed)"
             ]
         )
-    return f"the console, which shows the fleet to whoever {'has a key' if keys else 'reaches it'}"
+    return (
+        "the console, which shows the fleet to everyone who"
+        f" {'has a key' if keys else 'reaches it'}"
+    )
 
 
 def _check_batches(
     application: Mapping[str, Any], where: str, others: Sequence[Any], findings: Findings
 ) -> str:
-    """Report what is wrong with the arguments: the classes that it names have to be some, where
+    """Report what is wrong with the arguments: the classes that they name must exist, if
     applications of the file have classes.
 
     Args:
@@ -187,7 +190,7 @@ def _check_batches(
         findings.add(
             [
                 f"{place}.service_tier: required key is missing: without it requests of batches"
-                f" are of the default class, before which online ones have no precedence; {allowed}"
+                f" have the default class, and online requests do not go first; {allowed}"
             ]
         )
     for key in ("service_tier", "urgent_tier"):
@@ -198,7 +201,7 @@ def _check_batches(
 
 
 def check_args(args: Any, where: str, target: Target, findings: Findings) -> Built:
-    """What ``args`` come to, once everything in them is checked."""
+    """The result of ``args``, once everything in them is checked."""
     if not isinstance(args, dict):
         findings.add([f"{where}.{MODELS}: required key is missing"])
         return Built()
@@ -238,7 +241,7 @@ def check_args(args: Any, where: str, target: Target, findings: Findings) -> Bui
 
 
 def _given(args: dict[str, Any], where: str, target: Target, findings: Findings) -> Entries:
-    """The entries that are mappings, or files with one; a pair with what follows for each half."""
+    """The entries that are mappings, or files with one; of a pair, both halves."""
     found: Entries = {}
     for key, entry in entries_of(args):
         place = f"{where}.{key}"
@@ -272,7 +275,7 @@ def _check_entry(
         key: where it stands in the application's arguments.
 
     Returns:
-        What it comes to; None where that cannot be built.
+        The result; None: it cannot be built.
     """
     entry = {key: value for key, value in entry.items() if value is not None}
     plain = {key: value for key, value in entry.items() if key not in BLOCKS}
@@ -292,7 +295,7 @@ def _check_entry(
 
 
 def _value_problems(entry: dict[str, Any], where: str, *, local_paths: bool) -> list[str]:
-    """What Ray's and vLLM's classes have against values."""
+    """What Ray's and vLLM's classes refuse in the values."""
     deployment = {"name": "m", **entry.get("deployment_config", {})}
     found = deployment_problems(deployment, f"{where}.deployment_config", local_paths=local_paths)
     found += env_problems(entry, where, local_paths=local_paths)
@@ -304,7 +307,7 @@ def _value_problems(entry: dict[str, Any], where: str, *, local_paths: bool) -> 
     if dig(engine, "additional_config", "brimful") is not None:
         place = f"{where}.engine_kwargs.additional_config.brimful"
         found.append(f"{place}: is made from the batching block; leave it out")
-    # Ray's class for the whole says less exactly what was said of a block already.
+    # Ray's class for the whole repeats, less exactly, what was reported of a block.
     places = [join(where, [key]) for key in entry]
     reported = tuple(place for place in places if any(line.startswith(place) for line in found))
     whole = value_problems(LLMConfig, {**entry, "server_cls": None}, where)  # ours
@@ -312,7 +315,7 @@ def _value_problems(entry: dict[str, Any], where: str, *, local_paths: bool) -> 
 
 
 def _notes(entry: dict[str, Any], where: str, target: Target) -> list[str]:
-    """What is accepted and does less, or more, than it seems."""
+    """Accepted keys that do less, or more, than they seem to."""
     router = parse_router(entry.get("router"))
     hidden = {
         "router.prefix_affinity": router.prefix_affinity,
@@ -336,14 +339,14 @@ def _notes(entry: dict[str, Any], where: str, target: Target) -> list[str]:
             " to the model"
         )
     return notes + [
-        f"{where}.engine_kwargs.{key}: what clients ask or are answered is written to the log"
+        f"{where}.engine_kwargs.{key}: the log would hold requests or answers of clients"
         for key in ("enable_log_requests", "enable_log_outputs")
         if dig(entry, "engine_kwargs", key)
     ]
 
 
 def _scaling(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """Bounds on replicas as Ray Serve will see them; None where their number is fixed."""
+    """Bounds on replicas as Ray Serve will see them; None: their number is fixed."""
     deployment = entry.get("deployment_config") or {}
     auto = deployment.get("num_replicas") == "auto"
     given = deployment.get("autoscaling_config")

@@ -53,7 +53,7 @@ REPLICA = (
     "placement_group_fallback_strategy",
     "max_replicas_per_node",
 )
-# vLLM looks these up by the name of an enumeration's member, where pydantic goes by its value.
+# vLLM looks these up by the name of an enumeration's member, pydantic by its value.
 BY_NAME = ("attention_backend", "mm_encoder_attn_backend")
 # vLLM looks a parser up once the model is loaded: key, key of a plugin that brings more, registry.
 # Imported if one is named: that costs a second.
@@ -117,7 +117,7 @@ def _fields_of(kind: Any) -> Mapping[str, Any] | None:
 
 
 def _chosen(kind: Any, data: Any) -> Any:
-    """The member of a union that ``data`` is meant for; the kind itself where it is no union."""
+    """The member of a union that ``data`` is meant for; the kind itself if it is no union."""
     if get_origin(kind) is Annotated:
         return _chosen(get_args(kind)[0], data)
     if get_origin(kind) not in (Union, types.UnionType):
@@ -175,12 +175,12 @@ PD_ARGS = Fields({**(_fields_of(PDServingArgs) or {}), **_SHARED, **dict.fromkey
 
 
 def value_problems(kind: Any, data: Any, where: str) -> list[str]:
-    """What ``kind`` (a model, dataclass or annotation) has against ``data``, but unknown keys."""
+    """What ``kind`` (a model, dataclass or annotation) refuses in ``data``, except unknown keys."""
     return call_problems(lambda: TypeAdapter(kind).validate_python(data), data, where)
 
 
 def call_problems(validate: Callable[[], Any], data: Any, where: str) -> list[str]:
-    """What a call that validates ``data`` has against it.
+    """What a call that validates ``data`` refuses.
 
     Such calls also import classes and policies by name, so any error is a finding.
     """
@@ -230,8 +230,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def deployment_problems(options: dict[str, Any], where: str, *, local_paths: bool) -> list[str]:
-    """What Ray Serve has against a deployment's options, also in what its schema takes as a plain
-    mapping.
+    """What Ray Serve refuses in a deployment's options, also where its schema takes any mapping.
 
     Args:
         local_paths: as ``env_problems`` takes it.
@@ -250,9 +249,9 @@ def deployment_problems(options: dict[str, Any], where: str, *, local_paths: boo
 
 
 def replica_problems(options: Mapping[str, Any], where: str) -> list[str]:
-    """What Serve has against the resources of a deployment's replicas, taken together.
+    """What Serve refuses in the resources of a deployment's replicas, taken together.
 
-    It looks at them only while a replica is being placed, and then tries again without end.
+    Serve looks at them only while it places a replica, and then tries again for ever.
     """
     given = {key: options[key] for key in REPLICA if options.get(key) is not None}
     actor = dict(given.pop("ray_actor_options", {}))  # in which Ray writes its defaults
@@ -262,7 +261,7 @@ def replica_problems(options: Mapping[str, Any], where: str) -> list[str]:
 
 
 def env_problems(holder: Mapping[str, Any], where: str, *, local_paths: bool) -> list[str]:
-    """What Ray has against the ``runtime_env`` in ``holder``.
+    """What Ray refuses in the ``runtime_env`` in ``holder``.
 
     Args:
         local_paths: files that it names are on this machine.
@@ -278,7 +277,7 @@ def env_problems(holder: Mapping[str, Any], where: str, *, local_paths: bool) ->
 
 
 def engine_problems(kwargs: Mapping[str, Any], where: str) -> list[str]:
-    """What vLLM has against types and values of known engine arguments."""
+    """What vLLM refuses in types and values of known engine arguments."""
     given = {k: v for k, v in kwargs.items() if v is not None and k in ENGINE.keys}
     found = []
     for key, value in given.items():
@@ -292,9 +291,9 @@ def engine_problems(kwargs: Mapping[str, Any], where: str) -> list[str]:
 
 
 def _between_problems(given: Mapping[str, Any], where: str) -> list[str]:
-    """vLLM's first own rule between the arguments of its server that is broken, in its words.
+    """The first rule between arguments of vLLM's server that is broken, in vLLM's words.
 
-    Ray does not ask it: a replica starts, and refuses requests. A chat template may be elsewhere.
+    Ray does not check it: a replica starts, and refuses requests. A chat template may be elsewhere.
     """
     kinds = (moved("FrontendArgs"), AsyncEngineArgs)
     every = [one for kind in kinds for one in fields(kind) if one.default is not MISSING]

@@ -38,7 +38,7 @@ def silent(level: int) -> Iterator[None]:
 
 
 def sentence(text: str) -> str:
-    """What an error of vLLM's says: pydantic's frame is left out, and the end of what is long."""
+    """The message of vLLM's error, without pydantic's frame, and cut if it is long."""
     errors = []
     for place, message in PYDANTIC.findall(text):
         for prefix in PREFIXES:
@@ -49,9 +49,9 @@ def sentence(text: str) -> str:
 
 
 def vllm_problems(entry: Mapping[str, Any], where: str) -> list[str]:
-    """What vLLM has against an entry of ``llm_configs`` without our blocks.
+    """What vLLM refuses in an entry of ``llm_configs`` without our blocks.
 
-    Nothing is said where the model's folder is not here, or would run code of its own.
+    Nothing is reported if the model's folder is not here, or would run code of its own.
     """
     import torch
 
@@ -77,7 +77,7 @@ def vllm_problems(entry: Mapping[str, Any], where: str) -> list[str]:
 
 
 def _refused(entry: Mapping[str, Any]) -> BaseException | None:
-    """Asks vLLM without the hub, without waiting for it, in a replica's variables, and silently."""
+    """Asks vLLM silently, without the hub, with a replica's environment variables."""
     from huggingface_hub import constants
     from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
     from ray.llm._internal.serve.engines.vllm.vllm_engine import _get_vllm_engine_config

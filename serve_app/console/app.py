@@ -1,4 +1,4 @@
-"""The console over HTTP: one page, and the JSON behind it. Read-only: it answers GET alone.
+"""The console over HTTP: one page, and the JSON behind it. Read-only: it answers only GET.
 
 The page is one answer, wherever the application is mounted, and it runs nothing else: each part of
 it is named by its digest in the page's policy.
@@ -29,7 +29,7 @@ from serve_app.console.watch import Watch
 from serve_app.key_needed import KeyNeeded
 
 JSON = "application/json"
-LONGEST_NAME = 1000  # characters of a group or replica; longer ones are nobody's
+LONGEST_NAME = 1000  # characters of a group or replica; no group or replica has a longer one
 
 AskTimeline = Callable[[Deployment, str], Awaitable[dict[str, Any]]]
 """A replica of a deployment, asked for its last minute; a BrimfulError: it does not answer."""
@@ -39,7 +39,7 @@ SCRIPTS = ("uPlot.iife.min.js", "draw.js", "timeline.js", "console.js")
 
 
 class Headers:
-    """Nothing of the console is kept, framed, sniffed, or fetched from elsewhere."""
+    """Headers: browsers may not cache, frame or sniff the console, or load from elsewhere."""
 
     def __init__(self, app: ASGIApp, policy: str) -> None:
         self._app = app
@@ -58,7 +58,7 @@ class Headers:
                 message = {**message, "headers": [*message["headers"], *ours]}
             await send(message)
 
-        # Where it is asked for without a slash at its end, Ray Serve leaves no path at all.
+        # Without a slash at the end of the address, Ray Serve leaves no path at all.
         if scope["type"] == "http" and scope["path"] == scope.get("root_path"):
             scope = {**scope, "path": f"{scope['path']}/"}
         await self._app(scope, receive, with_headers)
@@ -67,11 +67,11 @@ class Headers:
 def console_app(
     watch: Watch, keys: KeySource | None = None, ask_timeline: AskTimeline | None = None
 ) -> Starlette:
-    """The application; it looks at the fleet from its start to its end.
+    """The application; it reads the fleet's state from its start to its end.
 
     Args:
-        keys: of which one has to be shown; None: it asks for none.
-        ask_timeline: None: it shows none.
+        keys: one of these is needed; None: no key is needed.
+        ask_timeline: asks a replica for its timeline; None: no timelines.
     """
     page = Page.shipped()
     middleware = [Middleware(Headers, policy=page.policy)]
@@ -113,21 +113,23 @@ def console_app(
 
 
 def series_of(view: View, query: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-    """Status and JSON of ``?group=...``, of one replica of it with ``&replica=...``.
+    """Status and JSON of ``?group=...``, or of one replica with ``&replica=...``.
 
-    ``&after=``: points after this Unix time, seconds; all of them where it is missing.
+    ``&after=``: points after this Unix time, seconds; all points if it is missing.
     """
     group, replica = (query.get(name, "") for name in ("group", "replica"))
     after_unix_s = _number(query.get("after", "0"))
     if not group or len(group) > LONGEST_NAME or len(replica) > LONGEST_NAME:
-        return 400, {"error": "group: it is missing or too long, or replica is"}
+        return 400, {"error": "group: is missing, or group or replica is too long"}
     if after_unix_s is None:
         return 400, {"error": "after: must be a Unix time, seconds"}
     if replica:
         known = view.replica(group, replica, after_unix_s)
     else:
         known = view.model(group, after_unix_s)
-    return (404, {"error": "there is none of that name now"}) if known is None else (200, known)
+    return (
+        (404, {"error": "no replica or group has this name now"}) if known is None else (200, known)
+    )
 
 
 async def timeline_of(
@@ -136,7 +138,7 @@ async def timeline_of(
     """Status and JSON of ``?replica=...``."""
     where = watch.deployment_of(query.get("replica", ""))
     if ask is None or where is None:
-        return 404, {"error": "there is none of that name now"}
+        return 404, {"error": "no replica or group has this name now"}
     try:
         return 200, await ask(where, query["replica"])
     except BrimfulError as error:
@@ -180,7 +182,7 @@ def _policy(styles: list[str], *more: str) -> str:
 
 
 def _placed(kind: str, texts: list[str]) -> tuple[str, str]:
-    """Where these parts go, and what goes there."""
+    """The places of these parts, and what goes there."""
     return f"<!-- {kind}s -->", "\n".join(f"<{kind}>{text}</{kind}>" for text in texts)
 
 

@@ -12,7 +12,7 @@ KNOWN = ("keys",)
 
 
 def keys_of(args: Any, where: str = "args") -> KeysFrom | None:
-    """The place of the keys, one of which has to be shown; None: no key is asked for.
+    """The place of the keys, one of which is needed; None: no key is needed.
 
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
@@ -30,6 +30,6 @@ def keys_of(args: Any, where: str = "args") -> KeysFrom | None:
 
 
 def says_who(args: Any) -> bool:
-    """Whether it is said who may see it, be it everybody (``security: {keys: null}``)."""
+    """Whether the arguments say who may see it, even if all may (``security: {keys: null}``)."""
     block = args.get(SECURITY) if isinstance(args, Mapping) else None
     return isinstance(block, Mapping) and "keys" in block

@@ -25,11 +25,11 @@ from serve_app.replica_calls import ask
 from serve_app.snapshot import unanswered
 
 ANSWER_S = 5.0
-SERVE_EVERY = 5  # looks: Ray Serve's own controller has more to do than to be asked every second
+SERVE_EVERY = 5  # reads: Ray Serve's controller is asked only in one of so many
 
 
 class Cluster:
-    """Asks the batch controller, and now and then Ray Serve's."""
+    """Asks the batch controller, and less often Ray Serve's controller."""
 
     def __init__(self) -> None:
         self._controller: Any = None  # an actor handle; None: to be found
@@ -56,7 +56,7 @@ class Cluster:
         return opened(glance), self._deployments
 
     async def _serves(self) -> Sequence[Deployment]:
-        """What Ray Serve has; what was known before if it does not answer."""
+        """Ray Serve's deployments; the last known ones if it does not answer."""
         try:
             asked = _get_global_client()._controller.get_serve_instance_details.remote()
             return deployments_of(await asyncio.wait_for(asked, ANSWER_S))
@@ -85,8 +85,7 @@ def build(args: Mapping[str, Any]) -> serve.Application:
     """The console, to be mounted wherever a config says, ``/console`` by custom.
 
     Args:
-        args: ``security: {keys: ...}`` as a model's application has it; without, no key is asked
-            for a key.
+        args: ``security: {keys: ...}`` as in a model's application; without it no key is needed.
 
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.

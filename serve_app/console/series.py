@@ -1,4 +1,4 @@
-"""One replica over time: a point for every look, and the latency of the last seconds."""
+"""One replica over time: a point for every read, and the latency of the last seconds."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from controller.config import Sla
 from controller.models.histogram import LogHistogram
 from controller.records import ReplicaReport
 
-POINTS = 300  # five minutes, a look a second
+POINTS = 300  # five minutes, one read per second
 MARK_EVERY_S = 5.0
-LATENCY_S, ATTAINED_S = 10.0, 60.0  # percentiles are over the last of these; attainment
+LATENCY_S, ATTAINED_S = 10.0, 60.0  # percentiles are over this time; attainment
 COLUMNS = (
     "unix_s",
     "cap",
@@ -31,7 +31,7 @@ Point = tuple[float | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Times between tokens and to the first token, and how many of each were past the SLA."""
+    """Times between tokens and to the first token, and how many of each missed the SLA."""
 
     unix_s: float
     itl: LogHistogram
@@ -45,7 +45,7 @@ class Latency:
         return cls(unix_s, report.itl, report.ttft, report.late_itl, report.late_ttft)
 
     def since(self, earlier: "Latency") -> "Latency":
-        """What was counted after ``earlier``."""
+        """The counts since ``earlier``."""
         return Latency(
             self.unix_s,
             self.itl.since(earlier.itl),
@@ -57,14 +57,14 @@ class Latency:
 
 @dataclass(slots=True)
 class Series:
-    """What the plots of one replica show; ``points`` have the ``COLUMNS``."""
+    """The data of one replica's plots; ``points`` have the ``COLUMNS``."""
 
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS))
     _marks: deque[Latency] = field(default_factory=deque)
     _seq: int = 0
 
     def add(self, report: ReplicaReport, cap: int, unix_s: float) -> None:
-        """Take the replica's last report and its cap; one that is known already adds nothing."""
+        """Add the replica's last report and its cap; a known report adds nothing."""
         if report.seq == self._seq:
             return
         if report.seq < self._seq:  # another engine under the same name counts from 1 again
@@ -90,7 +90,7 @@ class Series:
         )
 
     def attained(self, report: ReplicaReport, unix_s: float) -> Latency:
-        """What was counted in the last minute, or since the first look at this replica."""
+        """The counts of the last minute, or since the first read of this replica."""
         return self._since(report, unix_s - ATTAINED_S)
 
     def _since(self, report: ReplicaReport, unix_s: float) -> Latency:
@@ -99,7 +99,7 @@ class Series:
         return Latency.of(report, unix_s).since(mark)
 
     def row(self) -> dict[str, Any]:
-        """The last point but for its time; empty before the first."""
+        """The last point without its time; empty before the first."""
         if not self.points:
             return {}
         return dict(zip(COLUMNS[1:], self.points[-1][1:], strict=True))
@@ -111,7 +111,7 @@ class Series:
 
 
 def chunk_tokens(report: ReplicaReport) -> int:
-    """What the last step had left for prompts, tokens."""
+    """The last step's budget for prompts, tokens."""
     return max(report.token_budget - report.decode_tokens, 0)
 
 

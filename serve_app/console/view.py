@@ -1,4 +1,4 @@
-"""What the console's page is given: plain JSON, of a snapshot and Ray Serve's deployments. Pure.
+"""The data of the console's page: plain JSON, from a snapshot and Ray Serve's deployments. Pure.
 
 Everything that users name (models, groups, applications) is text in it, and the page puts it on the
 screen as text.
@@ -18,7 +18,7 @@ from serve_app.snapshot import Control, ReplicaStatus, refused_lines, replicas_o
 
 PLAIN, EMULATED = (f"{path.rpartition(':')[2]}:" for path in (SERVER, EMULATED_SERVER))
 OURS = (PLAIN, EMULATED, *NAME_PREFIX.values())
-LESS_OR_MORE = 0.1  # a cap that moved by less than this share is no news
+LESS_OR_MORE = 0.1  # a cap that moved by less than this share is not logged
 SET_BY = {
     "static": "the static setting",
     "memory": "KV memory",
@@ -46,8 +46,8 @@ class Deployment:
     Args:
         model: the model's name, as Ray Serve spells it in the name of a deployment.
         emulated: its accelerator is emulated.
-        running, wanted: replicas; those that run, and how many there are to be.
-        replica_ids: all that it has now, those that start or stop among them.
+        running, wanted: replicas; the present number, and the number to reach.
+        replica_ids: all present ones, also if they start or stop.
     """
 
     application: str
@@ -61,7 +61,7 @@ class Deployment:
 
 
 def deployments_of(details: Mapping[str, Any]) -> list[Deployment]:
-    """The deployments of ours in what Ray Serve's REST interface says of itself, in its order."""
+    """Our deployments in the answer of Ray Serve's REST interface, in its order."""
     return [
         _deployment(application, one)
         for application, known in details["applications"].items()
@@ -98,7 +98,7 @@ class Decision:
 
 
 class Decisions:
-    """Compares each look with the last line said of a replica, so that slow drifts are told too."""
+    """Compares each read with the last line about a replica, so that slow drifts are logged too."""
 
     def __init__(self) -> None:
         self._told: dict[Key, ReplicaStatus] = {}
@@ -111,7 +111,7 @@ class Decisions:
         deployments: Sequence[Deployment],
         unix_s: float,
     ) -> list[Decision]:
-        """The lines of one look, those about deployments first; of the first look there are none.
+        """The lines of one read, deployments first; the first read has none.
 
         Args:
             replicas: by group and name.
@@ -160,7 +160,7 @@ def _changes(told: ReplicaStatus, now: ReplicaStatus) -> Iterator[str]:
 
 @dataclass(slots=True)
 class View:
-    """All that the page may ask for, as of the last look."""
+    """All that the page may ask for, as of the last read."""
 
     _replicas: dict[Key, Series] = field(default_factory=dict)
     _models: dict[str, deque[tuple[Any, ...]]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class View:
     def look(
         self, snapshot: dict[str, Any], deployments: Sequence[Deployment], unix_s: float
     ) -> None:
-        """Take what the controller and Ray Serve know now."""
+        """Take the controller's and Ray Serve's present state."""
         statuses = {(one.group, one.replica): one for one in replicas_of(snapshot)}
         for group, known in snapshot["groups"].items():
             for replica_id, one in known["replicas"].items():
@@ -198,11 +198,11 @@ class View:
 
     @property
     def fleet(self) -> dict[str, Any]:
-        """Models, replicas and log; empty before the first look."""
+        """Models, replicas and log; empty before the first read."""
         return self._fleet
 
     def replica(self, group: str, replica_id: str, after_unix_s: float) -> dict[str, Any] | None:
-        """Why a replica's cap is where it is, and its points after that time; None: none such."""
+        """The reason of a replica's cap, and its points after that time; None: no such replica."""
         series = self._replicas.get((group, replica_id))
         if series is None:
             return None
@@ -214,7 +214,7 @@ class View:
         return {**asdict(explained), "sla": sla.model_dump(), "series": points}
 
     def model(self, group: str, after_unix_s: float) -> dict[str, Any] | None:
-        """A model's points after that time; None: none such."""
+        """A model's points after that time; None: no such model."""
         if (points := self._models.get(group)) is None:
             return None
         newer = [point for point in points if point[0] > after_unix_s]
@@ -266,7 +266,7 @@ class View:
 
 
 def _place(where: Deployment | None, name: str) -> dict[str, Any]:
-    """What Ray Serve knows of a group; of one that it does not know (yet), the model's name."""
+    """Ray Serve's data on a group; if it has none (yet), the model's name."""
     return {
         "application": where and where.application,
         "model": where.model if where else name,
@@ -283,7 +283,7 @@ def _load(replicas: Sequence[ReplicaStatus]) -> dict[str, Any]:
         "running": sum(one.running for one in replicas),
         "waiting": sum(one.waiting for one in replicas),
         "demand_per_s": round(sum(one.arrivals_per_s for one in replicas), 3),
-        # Of replicas that do not know theirs yet nothing is claimed.
+        # Replicas without a value are left out.
         "capacity_per_s": round(sum(known), 3) if known and len(known) == len(capacities) else None,
         "out_of_reach": sum(one.sla_out_of_reach for one in replicas),
     }

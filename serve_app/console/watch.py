@@ -1,4 +1,4 @@
-"""Looks at the fleet: once a second while a page is open, more seldom while none is."""
+"""Reads the fleet's state: once a second while a page is open, less often while none is."""
 
 import asyncio
 import contextlib
@@ -19,10 +19,10 @@ Read = Callable[[], Awaitable[tuple[dict[str, Any], Sequence[Deployment]]]]
 
 
 class Watch:
-    """The one reader of however many pages are open.
+    """The one reader for all open pages.
 
     Args:
-        read: the controller's snapshot and Ray Serve's deployments; raises BrimfulError where there
+        read: the controller's snapshot and Ray Serve's deployments; raises BrimfulError if there
             is no answer.
         unix_s: the clock.
     """
@@ -37,7 +37,7 @@ class Watch:
 
     @property
     def fleet(self) -> bytes:
-        """``View.fleet`` as JSON, with ``error`` where the last look failed; made once a look."""
+        """``View.fleet`` as JSON, with ``error`` if the last read failed; made once per read."""
         now_s = self._unix_s()
         if now_s >= self._asked_s + OPEN_FOR_S:  # the first page that is opened waits for no period
             self._wanted.set()
@@ -45,17 +45,17 @@ class Watch:
         return self._fleet
 
     def deployment_of(self, replica_id: str) -> Deployment | None:
-        """The one that has this replica, as of the last look; None: none has."""
+        """The deployment of this replica, as of the last read; None: unknown."""
         having = (one for one in self._deployments if replica_id in one.replica_ids)
         return next(having, None)
 
     def period_s(self) -> float:
-        """Until the next look, from the last one."""
+        """Seconds between reads."""
         is_open = self._unix_s() < self._asked_s + OPEN_FOR_S
         return PERIOD_S if is_open else UNSEEN_PERIOD_S
 
     async def run(self) -> None:
-        """Look, for ever."""
+        """Read for ever."""
         while True:
             await self.look()
             await asyncio.sleep(PERIOD_S)
@@ -65,7 +65,7 @@ class Watch:
                     await asyncio.wait_for(self._wanted.wait(), rest_s)
 
     async def look(self) -> None:
-        """Take one look; what was seen before stands if there is no answer."""
+        """Read once; without an answer the last state stays."""
         try:
             snapshot, deployments = await self._read()
             self.view.look(snapshot, deployments, self._unix_s())
@@ -73,7 +73,7 @@ class Watch:
             self._fleet = self._packed(None)
         except BrimfulError as error:
             self._fleet = self._packed(str(error))
-        except Exception as error:  # one look that fails is not the last
+        except Exception as error:  # after a failure the next read follows
             logger.exception("A look at the fleet failed.")
             told = {"error": f"the console cannot show the fleet: {type(error).__name__}"}
             self._fleet = json.dumps({**json.loads(self._fleet), **told}).encode()

@@ -2,7 +2,7 @@
 it: streams under way while long prompts come in.
 
 Medians: an SLA made of them is the same from run to run. The fastest steps of an engine by itself
-say what nobody gets who shares the cores with HTTP, routers and other engines.
+say what no client gets if HTTP, routers and other engines share the cores.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from serve_app.demo.model import DemoModel, Shape
 FEW, MANY = 4, 12  # streams under way on each replica
 LONG_PROMPTS = 6  # one after the other
 ROUND_MS = 5.0
-LOAD_FRAC = 0.7  # of what fills the engines' steps up to the SLA
+LOAD_FRAC = 0.7  # of the load that fills the engines' steps up to the SLA
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class StepTimes:
         return self.prompt_token_s * model.long_prompt.prompt_tokens
 
     def sla_ms(self, gaps: float) -> float:
-        """So many gaps of a lightly loaded stack, in whole steps of 5 ms."""
+        """An SLA of this many gaps of a lightly loaded stack, in whole steps of 5 ms."""
         return math.ceil(gaps * self.few_s * 1000 / ROUND_MS) * ROUND_MS
 
     def streams_per_s(self, sla_ms: float, model: DemoModel) -> float:
         """Streams a second, with their share of long prompts, that fill one replica's steps.
 
-        With every step as long as the SLA D lets it be: 1 = c0 / D + rate (c1 out + c3 in), where a
+        With every step as long as the SLA D allows: 1 = c0 / D + rate (c1 out + c3 in), where a
         step takes c0 + c1 (streams) + c3 (prompt tokens).
         """
         stream, long_prompt = model.stream, model.long_prompt
@@ -66,7 +66,7 @@ class StepTimes:
 
 
 def calibrate(base_url: str, model: DemoModel, replicas: int) -> StepTimes:
-    """Ask the deployed stack, control off; it is warm afterwards."""
+    """Time the deployed stack, control off; it is warm afterwards."""
 
     rng = random.Random(0)
 
@@ -98,7 +98,7 @@ def _median(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The same requests for each phase: their lengths, contents and times are of the seed.
+    """The same requests for each phase: the seed sets lengths, contents and times.
 
     Args:
         streams, long_prompts: how many of each; they are mixed in ``asks``.
@@ -117,7 +117,7 @@ def make_load(
     seconds: float,
     seed: int = 1,
 ) -> Load:
-    """Requests for ``seconds``: ``LOAD_FRAC`` of what the SLA lets through on this machine."""
+    """Requests for ``seconds``: ``LOAD_FRAC`` of what the SLA allows on this machine."""
     rng = random.Random(seed)
 
     def ask(shape: Shape, at_s: float) -> Ask:

@@ -33,13 +33,13 @@ class Answer:
     """What came back.
 
     Args:
-        status: the HTTP status; 0 where the connection broke.
+        status: the HTTP status; 0 if the connection broke.
         text: the whole answer, or the error's text.
         tokens: tokens the server reports it sent.
         ttft_s: from sending to the first chunk; None if none came.
         itl_s: between chunks.
         error: what broke a stream that had begun; None if it is whole.
-        late_s: how much later than ``Ask.at_s`` it was sent, as the client was not ready before.
+        late_s: how much later than ``Ask.at_s`` the client sent it.
     """
 
     status: int
@@ -79,7 +79,7 @@ async def send(
         base_url: such as ``http://127.0.0.1:8000/v1``.
         done: told each answer as it ends.
         extra: fields of every request's body.
-        api_key: sent with every request, where the server asks for one.
+        api_key: sent with every request, if the server asks for one.
     """
     timeout = aiohttp.ClientTimeout(total=None)
     connector = aiohttp.TCPConnector(limit=0)

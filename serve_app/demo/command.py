@@ -32,31 +32,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=number("a number from 1 to 3600", 1, 3600),
         default=20.0,
-        help="of requests, three times: off, on, tuned by hand (default: %(default)g)",
+        help="duration of each of the three runs (off, on, tuned by hand), s (default:"
+        " %(default)g)",
     )
     parser.add_argument(
         "--model",
         choices=MODELS,
-        help="default: smollm2, a real one, or tiny where this machine is too small for it",
+        help="default: smollm2, a real model; tiny if this machine is too small for it",
     )
     parser.add_argument(
         "--plot",
         type=Path,
         default=Path(".cache/demo.png"),
         metavar="FILE",
-        help="where the picture goes (default: %(default)s)",
+        help="file of the plot (default: %(default)s)",
     )
-    parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
+    parser.add_argument("--keep", action="store_true", help="keep the engines running until Ctrl-C")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Everything from nothing; 0 where every answer was whole."""
+    """Run the whole demo; 0 if every answer was complete."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)  # a log has no width of its own
     model, reason = _choose(args.model)
     stack = Stack(model)
-    directory = Path(tempfile.mkdtemp(prefix="brimful-demo-"))  # stays where something goes wrong
+    directory = Path(
+        tempfile.mkdtemp(prefix="brimful-demo-")
+    )  # keeps its last line if something goes wrong
     console.print(f"[1/7] {model.title} in {model.folder}{reason} ...", soft_wrap=True)
     model.make(model.folder)
     console.print(f"[2/7] Starting Ray and {stack.replicas} vLLM engines (usually 60 s) ...")
@@ -76,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _choose(name: str | None) -> tuple[DemoModel, str]:
-    """The model that was asked for, or that this machine can serve; and why it is not the real."""
+    """The model that was asked for, or that this machine can serve; and why not the real one."""
     if name is not None:
         return MODELS[name], ""
     reason = small_model_obstacle()
@@ -131,18 +134,18 @@ def _phases(
 def _report(
     console: Console, phases: tuple[Phase, Phase, Phase], sla_ms: float, plot: Path
 ) -> bool:
-    """Print all of it; whether every answer was whole."""
+    """Print the report; returns whether every answer was whole."""
     console.print()
     console.print(client_table(phases, sla_ms))
     try:
         draw(phases, sla_ms, plot)
         console.print(f"Cap, prompt tokens and ITL over time: {plot.absolute()}", soft_wrap=True)
-    except ConfigError as error:  # the figures stand without it
+    except ConfigError as error:  # the figures do not need it
         console.print(f"No picture: {error}", soft_wrap=True)
     broken = [answer for phase in phases for answer in phase.answers if not answer.whole]
     for one in broken[:1]:
         console.print(
-            f"{len(broken)} answers were not whole: {one.status}: {one.error or one.text:.200}"
+            f"{len(broken)} answers were incomplete: {one.status}: {one.error or one.text:.200}"
         )
     return not broken
 
@@ -150,7 +153,7 @@ def _report(
 def _keep(console: Console, stack: Stack) -> None:
     model = stack.model.name
     console.print(
-        "\nIt stays up until Ctrl-C or SIGTERM. Try, in another terminal:\n\n"
+        "\nThe engines run until Ctrl-C or SIGTERM. Try, in another terminal:\n\n"
         f"  curl {stack.base_url}/completions -H 'content-type: application/json' \\\n"
         f"""    -d '{{"model": "{model}", "prompt": "The river", "max_tokens": 16}}'\n\n"""
         "  from openai import OpenAI\n"

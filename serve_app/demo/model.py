@@ -37,8 +37,8 @@ class DemoModel:
     Args:
         title: for people.
         make: puts its folder at a path, unless it is there.
-        engine_kwargs: where they differ from those of ``configs/cpu.yaml``.
-        stream: a client that reads along.
+        engine_kwargs: the ones that differ from ``configs/cpu.yaml``.
+        stream: a client that reads while tokens come.
         long_prompt: a long prompt with a short answer.
         burst: long prompts that come at once, for each replica.
         longs_per_stream: how many long prompts come for each stream.
@@ -109,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make it, unless it is there."""
+    """Make the model, unless it exists."""
     if args.kind == REAL:
         print(make_small_model(args.path or FOLDER))
     else:

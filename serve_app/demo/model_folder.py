@@ -1,4 +1,4 @@
-"""A folder with a model that is made once, whichever process asks first."""
+"""A folder with a model, made once by the first process that asks."""
 
 import contextlib
 import fcntl
@@ -16,12 +16,12 @@ WEIGHTS = "model.safetensors"
 def made_once(path: Path, **asked: object) -> Iterator[bool]:
     """Whether the caller has to make the model in ``path`` now.
 
-    It has not where this very model was made before. A stamp that says so is written at the end,
+    It need not if this very model was made before. A stamp that says so is written at the end,
     with the checksum of the weights: a folder that was left half-made, or whose weights changed,
     counts as empty. Of several processes that ask at once one makes it, and the others wait.
 
     Args:
-        asked: what tells this model from others, as JSON.
+        asked: the parameters of the model, as JSON.
     """
     stamp = path / STAMP
     path.mkdir(parents=True, exist_ok=True)

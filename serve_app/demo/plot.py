@@ -35,7 +35,7 @@ def binned(at_s: Floats, values: Floats, bin_s: float = BIN_S) -> Binned:
 
 
 def applied(samples: Sequence[Sample]) -> tuple[list[float], list[int], list[int]]:
-    """Times, and what the engine kept to then: running requests, prompt tokens of a step."""
+    """Times, and the limits of the engine then: running requests, prompt tokens of a step."""
     times, caps, chunks = [], [], []
     for sample in samples:
         report, engine = sample.report, sample.report.engine

@@ -1,4 +1,4 @@
-"""What the demo measures, and the table of it."""
+"""What the demo measures, and its table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ OFF, ON, TUNED = "control off", "control on", "tuned by hand"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the controller knew of one replica at a moment, seconds of the demo's clock."""
+    """The controller's data on one replica at a time, seconds of the demo's clock."""
 
     at_s: float
     report: ReplicaReport
@@ -49,7 +49,7 @@ class Phase:
 
     @property
     def whole(self) -> list[Answer]:
-        """The answers that ended as they were asked for."""
+        """The answers that are complete."""
         return [answer for answer in self.answers if answer.whole]
 
     @property
@@ -67,7 +67,7 @@ class Phase:
 
     @property
     def longest_s(self) -> float:
-        """The longest time that anybody waited for a next token."""
+        """The longest time that any client waited for a next token."""
         return float(self.gaps_s.max(initial=0.0))
 
     @property
@@ -92,12 +92,12 @@ class Phase:
 
 
 def at(values: Sequence[float] | Floats, percent: float) -> float | None:
-    """A percentile; None where there is nothing."""
+    """A percentile; None: there is no value."""
     return float(np.percentile(values, percent)) if len(values) else None
 
 
 def client_table(phases: Sequence[Phase], sla_ms: float) -> Table:
-    """The phases side by side, as the client saw them."""
+    """A table of the phases, as the client saw them."""
     table = Table(title="The same requests each time, measured at the client")
     table.add_column("")
     for phase in phases:

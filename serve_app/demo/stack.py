@@ -1,4 +1,4 @@
-"""The demo's deployment: started, handed one batching block after the other, sent its load.
+"""The demo's deployment: starts it, changes its batching block, and sends the load.
 
 And what this machine is fit for.
 """
@@ -81,7 +81,7 @@ class Waited:
         self._begin = time.perf_counter(), client_wait_s()
 
     def frac(self) -> float | None:
-        """None where the system does not say."""
+        """None: the system does not say."""
         (began_s, before_s), after_s = self._begin, client_wait_s()
         if before_s is None or after_s is None:
             return None
@@ -186,7 +186,7 @@ class Stack:
         self._cluster.deploy(self._path)
 
     def go_by(self, batching: dict[str, Any]) -> None:
-        """Hand the running engines another batching block; return once each goes by it.
+        """Give the running engines another batching block; return once each uses it.
 
         Raises:
             ClusterError: one does not within half a minute.
@@ -202,7 +202,7 @@ class Stack:
         return {"policy": "adaptive", "sla": {"itl_ms": sla_ms}, "max_running": self._bounds}
 
     def static(self, limits: StaticLimits) -> dict[str, Any]:
-        """vLLM as if it had been started with these limits."""
+        """A policy that acts as if vLLM had been started with these limits."""
         return {
             "policy": "static",
             "max_running": {"max": limits.cap},

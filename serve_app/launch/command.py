@@ -52,15 +52,15 @@ from serve_app.launch.stop import end_unplaced, remove, wait_gone
 
 __all__ = ["TAKES_MORE", "add_arguments", "run"]
 
-TAKES_MORE = True  # what is not ours is vLLM's
+TAKES_MORE = True  # other flags are vLLM's
 FOUND = 2
 LOOK_S = 5.0
-# Seconds that a replica which is to end waits for load balancers to see it: 30 by Ray's own, where
-# this machine's HAProxy is the only one.
+# Seconds that a removed replica waits for load balancers to notice: Ray's default is 30, but
+# here this machine's HAProxy is the only one.
 DEREGISTERED = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
 TRACEBACK = "Traceback (most recent call last)"
 CALLS = re.compile(r"^(?:Traceback |  File ).*\n(?:[ \t]+.*\n)*", re.MULTILINE)
-SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
+SLOW = "to initialize"  # Serve's message on each start above 30 s; phases say more
 ANYWHERE = ("0.0.0.0", "::", "")
 SECRET = "--(?:hf[-_]token|api[-_]key)"
 
@@ -68,15 +68,13 @@ Data = dict[str, Any]
 
 
 class Clock:
-    """Says things with the seconds that have passed."""
+    """Prints lines with the seconds since the start."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
 
     def say(self, text: str) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # whoever reads it is gone; what runs is stopped all the same
+        with contextlib.suppress(OSError):  # the reader is gone; what runs is stopped all the same
             print(f"{time.monotonic() - self._began_s:5.0f} s  {text}", flush=True)
 
 
@@ -84,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C; 0 if all was stopped after it ran.
 
     Raises:
-        BrimfulError: the arguments, the config, Ray or a replica are at fault; what was started is
-            stopped.
+        BrimfulError: the arguments, the config, Ray or a replica are at fault; everything started
+            is stopped.
     """
     given = given_file(args, args.more)
     if args.more:
@@ -111,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _shown(argv: list[str]) -> list[str]:
-    """The arguments without what is a secret."""
+    """The arguments without secrets."""
     shown = [re.sub(rf"^({SECRET})=.*", r"\1=...", word) for word in argv]
     return [
         "..." if k and re.fullmatch(SECRET, argv[k - 1]) else shown[k] for k in range(len(argv))
@@ -170,7 +168,7 @@ def _start(config: Data, folder: Path, exits: contextlib.ExitStack, clock: Clock
 
 
 def _join(joined: Joined, clock: Clock) -> Cluster:
-    """The cluster that there is."""
+    """The running cluster."""
     clock.say(f"Ray: joins the cluster of {joined.dashboard}")
     for line in joined.lacking():
         print(f"note: {line}", file=sys.stderr)
@@ -181,9 +179,9 @@ def _join(joined: Joined, clock: Clock) -> Cluster:
 
 
 def _of_own() -> dict[str, str]:
-    """What Ray's processes get on top of what the user has set for them."""
+    """Variables for Ray's processes in addition to the user's."""
     ours = {**variables(), DRAIN: "0", DEREGISTERED: "5"}
-    del ours[haproxy.OURS]  # the cluster writes one that finds this very code
+    del ours[haproxy.OURS]  # the cluster writes one that finds this code
     return {name: value for name, value in ours.items() if name not in os.environ}
 
 
@@ -226,7 +224,7 @@ def _put(cluster: Cluster, config: Data) -> None:
 def _wait(
     cluster: Cluster, config: Data, phases: Phases, clock: Clock, own: LocalCluster | None
 ) -> None:
-    """Say what happens until every replica runs."""
+    """Print what happens until every replica runs."""
     said, told, seen_s = set(), {}, time.monotonic()
 
     def read() -> dict[str, Data]:
@@ -254,7 +252,7 @@ def _wait(
 
 
 def reason(failure: str, phases: Phases) -> str:
-    """Why a replica did not start, without the calls of Ray and vLLM that led there."""
+    """Why a replica did not start, without the stack frames of Ray and vLLM."""
     if TRACEBACK not in failure:
         return failure
     head = failure.partition("\n")[0]
@@ -263,7 +261,7 @@ def reason(failure: str, phases: Phases) -> str:
 
 
 def _messages(applications: Mapping[str, Data]) -> Iterator[str]:
-    """What Serve says of deployments that wait for something, as for a place."""
+    """Serve's messages on deployments that wait, for example for a node."""
     for name, told in applications.items():
         for deployment, one in told["deployments"].items():
             if one["message"] and SLOW not in one["message"]:
@@ -276,7 +274,7 @@ def _require_alive(own: LocalCluster | None) -> None:
 
 
 def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None) -> None:
-    """Ask each model for a token, and say how to go on."""
+    """Ask each model for a token, and print the next commands."""
     host, port = cluster.http()
     root = f"http://{'127.0.0.1' if host in ANYWHERE else host}:{port}"
     go_past(root)
@@ -294,17 +292,19 @@ def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None
         wait_reached(f"{base}/v1")
         try:
             came = first_token(f"{base}/v1")
-        except BrimfulError as error:  # it serves embeddings, say
-            clock.say(f"{error}; it goes on")
+        except BrimfulError as error:  # for example, it serves embeddings
+            clock.say(f"{error}; the start goes on")
             continue
         if came is None:
-            clock.say(f"{base}/v1 answers who has a key")
+            clock.say(f"{base}/v1 needs an API key")
             continue
         clock.say(f"first token of {came.model}: {came.seconds * 1000:.0f} ms after its request")
         lines.append(came.curl(f"{base}/v1"))
     print("", *lines, "brimful status, brimful explain: what the replicas do", sep="\n  ")
     stops = (
-        "drains, and stops Ray" if own is not None else "drains, and leaves Ray and others alone"
+        "drains, and stops Ray"
+        if own is not None
+        else "drains, and leaves Ray and other applications running"
     )
     print(f"  Ctrl-C or SIGTERM {stops}; twice: at once\n", flush=True)
 
@@ -316,7 +316,7 @@ def _has_replica(told: Data) -> bool:
 
 
 def _watch(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None) -> None:
-    """Until Ctrl-C; says so where the number or the health of replicas changes."""
+    """Runs until Ctrl-C; says so if the number or the health of replicas changes."""
     state = ""
     while True:
         _require_alive(own)
@@ -338,16 +338,18 @@ def _drain(cluster: Cluster, names: list[str], address: str, clock: Clock, *, ow
     """Remove what was deployed, and wait until streams under way have ended."""
     try:
         _remove(cluster, names, address)
-        clock.say("draining: streams under way go on to their end (Ctrl-C: at once)")
+        clock.say("draining: open streams run to their end (Ctrl-C: stop at once)")
         wait_gone(cluster, names, clock.say)
     except KeyboardInterrupt:
-        clock.say("not waited for" if own else "not waited for: what is left drains by itself")
+        clock.say(
+            "not waited for" if own else "not waited for: the other replicas drain by themselves"
+        )
     except (BrimfulError, requests.RequestException) as error:
         clock.say(f"not drained: {error}")
 
 
 def _stop(own: LocalCluster, clock: Clock) -> None:
-    """End it, whatever is pressed meanwhile."""
+    """End the cluster, even if Ctrl-C is pressed meanwhile."""
     for one in (signal.SIGINT, *ENDS):
         signal.signal(one, signal.SIG_IGN)
     clock.say("Ray: stopping")

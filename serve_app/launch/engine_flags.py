@@ -23,7 +23,7 @@ _UNSET = object()
 
 
 def engine_kwargs(flags: Sequence[str], ours: Iterable[str] = ()) -> dict[str, Any]:
-    """What ``vllm serve`` would be started with by these flags, as YAML can hold it.
+    """The engine arguments of these flags of ``vllm serve``, as YAML can hold them.
 
     Args:
         ours: flags of the command itself, which a misspelt one may mean.
@@ -61,7 +61,7 @@ def _dashed(name: str) -> str:
 
 
 class _AsWritten:
-    """What a flag takes, kept as it was written where vLLM makes an object of it."""
+    """What a flag takes, as it was written if vLLM makes it an object."""
 
     def __init__(self, kind: Callable[[str], Any]) -> None:
         self._kind = kind

@@ -10,14 +10,14 @@ import requests
 from controller.errors import BrimfulError
 
 MESSAGE = "Say hello."
-# A model without a chat template takes the second one alone.
+# A model without a chat template takes only the second one.
 ASKED: dict[str, dict[str, Any]] = {
     "chat/completions": {"messages": [{"role": "user", "content": MESSAGE}]},
     "completions": {"prompt": MESSAGE},
 }
 TIMEOUT_S = 600.0
 TRIES_S = 60.0
-LATER = (404, 500, 502, 503)  # HAProxy has not taken it in, or loads its routes anew
+LATER = (404, 500, 502, 503)  # HAProxy does not know it yet, or reloads its routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class FirstToken:
     seconds: float
 
     def curl(self, base_url: str) -> str:
-        """The same request by hand, with an answer of some length."""
+        """The same request as a shell command, with a longer answer."""
         body = json.dumps({"model": self.model, **ASKED[self.path], "max_tokens": 32})
         return f"curl {base_url}/{self.path} -H 'content-type: application/json' -d '{body}'"
 
 
 def first_token(base_url: str) -> FirstToken | None:
-    """Ask for one; None: only who has a key is answered.
+    """Ask for one; None: the server needs a key.
 
     Raises:
         BrimfulError: no token came.

@@ -1,4 +1,4 @@
-"""The Ray cluster that there is: where it answers, and how its processes were started."""
+"""A running Ray cluster: its addresses, and the environment of its processes."""
 
 import json
 import os
@@ -17,7 +17,7 @@ NO_STREAMING = "replicas do not stream to clients, Ray Serve's plain ingress doe
 NO_SECOND_CHANCE = "a request whose replica dies is not sent to another"
 EFFECTS = {
     **dict.fromkeys(STREAMING, NO_STREAMING),
-    **dict.fromkeys(ON_CPU, "vLLM's CPU build wants it"),
+    **dict.fromkeys(ON_CPU, "vLLM's CPU build needs it"),
 }
 
 
@@ -42,14 +42,14 @@ class Joined:
     address: str = "auto"
 
     def environment(self) -> dict[str, str]:
-        """What ``brimful check`` has to go by: variables that every node has."""
+        """The input of ``brimful check``: variables that every node has."""
         nodes = list(self.environments.values())
         common = set.intersection(*map(set, nodes)) if nodes else set()
         rest = {name: value for name, value in os.environ.items() if name not in variables()}
         return rest | {name: nodes[0][name] for name in common}
 
     def lacking(self) -> Iterator[str]:
-        """A sentence for each variable that a node's processes lack, or have another value of."""
+        """A sentence for each variable that is missing or different on a node."""
         for name in variables():
             wanted = STREAMING.get(name)
             short = [
@@ -71,7 +71,7 @@ def find(address: str) -> Joined | None:
     """The cluster at this Ray address; None: there is none on this machine, and none is named.
 
     Raises:
-        BrimfulError: nothing answers at an address that was named.
+        BrimfulError: nothing answers at the given address.
     """
     if address == START_OWN:
         return None
@@ -95,7 +95,7 @@ def find(address: str) -> Joined | None:
 
 
 def _grows() -> bool:
-    """Whether the cluster has an autoscaler that knows kinds of nodes, and does not only look."""
+    """Whether the cluster has an autoscaler that can add nodes."""
     import ray
     from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
     from ray.autoscaler.v2.sdk import get_cluster_status
@@ -117,7 +117,7 @@ def _environments() -> dict[str, dict[str, str]]:
     names = tuple(variables())
 
     @ray.remote(num_cpus=0)
-    def ask() -> dict[str, str]:  # sent as it is: this project may not be installed there
+    def ask() -> dict[str, str]:  # pickled by value: this project may not be installed there
         import os
 
         return {name: os.environ[name] for name in names if name in os.environ}
@@ -133,6 +133,6 @@ def _environments() -> dict[str, dict[str, str]]:
     for node, answer in asked.items():
         try:
             found[node] = ray.get(answer, timeout=ANSWER_S)
-        except RayError:  # it has no room for a process, or is about to go
+        except RayError:  # the node has no room for a process, or is about to end
             continue
     return found

@@ -23,10 +23,12 @@ from serve_app import haproxy
 from serve_app.apply.cluster import Cluster, ClusterError, starting
 from serve_app.environment import ON_CPU, STREAMING
 
-NICENESS = 15  # of replicas and engines, below a client on the same machine; what Ray does, too
+NICENESS = (
+    15  # niceness of replicas and engines, below a client on the same machine; Ray's own value too
+)
 AUTH_MODE = "RAY_AUTH_MODE"
 DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
-# How often Ray looks after itself: as shipped, a cluster at rest takes an eighth of two cores.
+# Less frequent housekeeping of Ray: by default, an idle cluster takes an eighth of two cores.
 SELDOM = {
     "REPORTER_UPDATE_INTERVAL_MS": "30000",  # the dashboard's figures of each process; 5 s
     "EVENT_AGENT_REPORT_INTERVAL_SECONDS": "2",  # 0.1
@@ -37,10 +39,10 @@ SELDOM = {
     "RAY_task_events_report_interval_ms": "10000",  # for `ray list tasks`; 1,000
     "RAY_io_context_monitor_probe_interval_ms": "10000",  # 1,000
 }
-# What direct streaming needs in every Ray process, and what keeps an engine on CPU at home.
+# Variables that direct streaming needs in every Ray process, and an engine on CPU.
 ENVIRONMENT = {
     **STREAMING,
-    # Of Ray's four, on two cores, each wakes for a few chunks at a time.
+    # Ray's default is four: on two cores, each wakes for a few chunks at a time.
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
     **haproxy.ENVIRONMENT,
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -48,10 +50,10 @@ ENVIRONMENT = {
     **ON_CPU,
     "HF_HUB_OFFLINE": "1",
     "RAY_worker_niceness": str(NICENESS),
-    # Ray wants a token on every call as soon as the user has one, which a first ray.init() makes.
-    # This cluster is gone in minutes and its REST interface is on loopback.
+    # Ray requires a token on every call once the user has one, and a first ray.init() makes one.
+    # This cluster lives for minutes, and its REST interface is on loopback.
     AUTH_MODE: "disabled",
-    # Else the node drains for 30 s when it is ended, and Serve starts its replicas anew meanwhile.
+    # Else the node drains for 30 s at its end, and Serve starts new replicas meanwhile.
     DRAIN: "0",
     **SELDOM,
 }
@@ -68,12 +70,12 @@ class LocalCluster:
     """A one-node Ray cluster in subprocesses; ``local_cluster`` makes one.
 
     Args:
-        environment: of every Ray process, on top of this one's.
+        environment: for every Ray process, in addition to this one's.
         directory: where Ray's processes run, so what a relative path starts from.
-        logs: the folder of Ray's own output and of what starts HAProxy.
-        cpus, gpus: what Ray believes the node has; None: those that it finds.
+        logs: the folder of Ray's own output, and of the command that starts HAProxy.
+        cpus, gpus: what Ray believes the node has; None: what it finds.
         resources: likewise, of other kinds.
-        usual_ports: Ray's own, as far as they are free, where other commands look for it.
+        usual_ports: use Ray's default ports if they are free, where other commands look for it.
 
     Attributes:
         gcs_address: for ``ray.init`` and ``RAY_ADDRESS``.
@@ -98,7 +100,7 @@ class LocalCluster:
         self.environment = {**os.environ, **environment, "RAY_ADDRESS": self.gcs_address}
         launcher = haproxy.write_launcher(logs / haproxy.COMMAND)
         self.environment.setdefault(haproxy.OURS, str(launcher))
-        # A busy machine's proxy takes longer than Ray's 5 s: Ray ends it then, and deploys nothing.
+        # Ray's limit of 5 s is too short for a busy machine's proxy: Ray would end it.
         self.environment.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         self.log_path = logs / "ray.log"
@@ -120,8 +122,8 @@ class LocalCluster:
             env=start_environment,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            # Out of the way of Ctrl-C, yet in this session: Linux gives each session an equal share
-            # of the cores, and niceness counts only inside of one.
+            # Not in the process group of Ctrl-C, but in this session: Linux gives each session an
+            # equal share of the cores, and niceness counts only within one.
             process_group=0,
         )
 
@@ -149,7 +151,7 @@ class LocalCluster:
 
     @property
     def said(self) -> str:
-        """The last that Ray has printed. Its file goes with a cluster that did not start."""
+        """The end of Ray's output. Its file is removed with a cluster that did not start."""
         return self.log_path.read_text(errors="replace")[-SAID:]
 
     def deploy(self, config: Path) -> None:
@@ -168,18 +170,18 @@ class LocalCluster:
 
     @property
     def ended(self) -> bool:
-        """Whether Ray is gone."""
+        """Whether Ray has ended."""
         return self._process.poll() is not None
 
     def applications(self) -> dict[str, Any]:
-        """What Ray's REST interface says of each application, by name."""
+        """The applications by name, from Ray's REST interface."""
         return Cluster(self.dashboard_url).applications()
 
     def wait_running(self, timeout_s: float, progress: Callable[[str], None]) -> None:
         """Return once every application runs with all its replicas.
 
         Args:
-            progress: told what is being waited for, whenever that changes.
+            progress: called with what the cluster waits for, whenever that changes.
 
         Raises:
             ClusterError: a replica failed to start, or the time ran out.
@@ -201,7 +203,7 @@ class LocalCluster:
         while time.monotonic() < gone_s and any(c.is_running() for c in children):
             time.sleep(0.2)
         for child in children:
-            # is_running compares start times too: a number used again is not our process.
+            # is_running compares start times too: a reused process id is not our process.
             with contextlib.suppress(psutil.NoSuchProcess):
                 if child.is_running():
                     child.kill()
@@ -227,7 +229,7 @@ def local_cluster(
         environment: added to ``ENVIRONMENT`` for every Ray process.
         directory: where Ray's processes run, so what a relative path starts from.
         cpus: what Ray believes the node has.
-        gpus: likewise; None: those that it finds.
+        gpus: likewise; None: what it finds.
         resources: likewise, of other kinds.
     """
     end_as_by_ctrl_c()
@@ -249,10 +251,10 @@ def local_cluster(
 
 
 def end_as_by_ctrl_c() -> None:
-    """Have SIGTERM and SIGHUP end this process as Ctrl-C does, which some shells have it ignore.
+    """Make SIGTERM and SIGHUP end this process as Ctrl-C does; some shells make it ignore SIGINT.
 
-    A shell that is not interactive does, of what it starts in the background. If SIGHUP is
-    ignored (`nohup`), it stays so.
+    Shells that are not interactive do so for background processes. If SIGHUP is ignored
+    (`nohup`), it stays ignored.
     """
     if threading.current_thread() is threading.main_thread():
         for one in ENDS:
@@ -261,7 +263,7 @@ def end_as_by_ctrl_c() -> None:
 
 
 def this_machine() -> dict[str, float]:
-    """What a node that ``ray start`` makes here would have of each resource."""
+    """The resources of a node that ``ray start`` would make here."""
     from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 
     found = ResourceAndLabelSpec().resolve(is_head=True, node_ip_address="127.0.0.1")
@@ -269,9 +271,9 @@ def this_machine() -> dict[str, float]:
 
 
 def use_token() -> None:
-    """Have a cluster that is started from here ask for the user's token, as `ray start` would.
+    """Make a cluster that is started here require the user's token, as `ray start` would.
 
-    This process then shows it, too.
+    This process then sends it, too.
     """
     from ray._private.authentication import authentication_token_setup as setup
 
@@ -279,10 +281,10 @@ def use_token() -> None:
 
 
 def require_free(port: int, key: str) -> None:
-    """This port of the loopback address is free.
+    """Check that this port of the loopback address is free.
 
     Args:
-        key: where another one is named.
+        key: the setting that names another port.
 
     Raises:
         ClusterError: another process listens on it.
@@ -307,11 +309,11 @@ def _descendants(pid: int) -> list[psutil.Process]:
 
 
 def _ports(wanted: tuple[int, ...] = (0, 0, 0)) -> list[int]:
-    """Free ones: these where they are, else (and for 0) any."""
+    """Free ports: these if they are free, else (and for 0) any."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in wanted]
         for one, port in zip(sockets, wanted, strict=True):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Ray's own will
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Ray's sockets will
             try:
                 one.bind(("127.0.0.1", port))
             except OSError:

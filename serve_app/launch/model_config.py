@@ -19,25 +19,24 @@ Data = dict[str, Any]
 LOOPBACK = "127.0.0.1"
 PORT = 8000
 ABOUT = (
-    "Serve a model, or a Serve config, from nothing to the first token: write the config, check"
-    " it, start Ray (or join the cluster there is), deploy, and ask for a token. Ctrl-C drains and"
-    " stops what was started."
+    "Serve a model or a Serve config: write the config, check it, start Ray (or join a running"
+    " cluster), deploy, and ask for a first token. Ctrl-C drains and stops what was started."
 )
 EPILOG = (
-    "Every flag of `vllm serve` may follow and becomes an engine_kwarg of its name: brimful serve"
-    " MODEL --itl-ms 50 --max-model-len 4096 --tensor-parallel-size 2. On a cluster that is there"
-    " to stay: --dry-run --write FILE, and `serve deploy FILE`."
+    "Flags of `vllm serve` may follow; each becomes the engine_kwarg of its name: brimful"
+    " serve MODEL --itl-ms 50 --max-model-len 4096 --tensor-parallel-size 2. On a cluster that"
+    " outlives this command: --dry-run --write FILE, and `serve deploy FILE`."
 )
 SUFFIXES = (".yaml", ".yml")
 LOCAL = (".", "/")  # what a name on the hub does not begin with
-# Of a model alone: a file says these itself.
+# Only for a model: a file has these itself.
 OF_MODEL = (
     *("itl_ms", "ttft_ms", "replicas", "served_model_name", "host", "port"),
     *("emulate", "write"),
 )
 MIB = 2**20
-# Of a replica on CPU. By itself vLLM takes 92% of the machine's memory, and does not start where
-# something else has it.
+# Of a replica on CPU. By default vLLM takes 92% of the machine's memory, and does not start if
+# another process has it.
 MOST_KV_BYTES = 4 * 2**30
 KV_FLAGS = ("kv_cache_memory_bytes", "gpu_memory_utilization")
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container: bytes, or "max"
@@ -96,7 +95,7 @@ def write(config: Data, head: str, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """So many, or as many as load asks for between two bounds."""
+    """A number of replicas, or two bounds for autoscaling."""
 
     least: int
     most: int
@@ -107,44 +106,52 @@ class Replicas:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments; what is not among them is vLLM's."""
+    """The arguments; any other one is vLLM's."""
     parser.description, parser.epilog, parser.allow_abbrev = ABOUT, EPILOG, False
     parser.usage = "brimful serve MODEL|FILE [OPTIONS] [VLLM'S OPTIONS]"
     parser.add_argument(
         "what", metavar="MODEL|FILE", help="name on the Hugging Face hub, folder, or Serve config"
     )
     parser.add_argument(
-        "--itl-ms", type=_ms, metavar="MS", help="the SLA between two tokens (default: none)"
+        "--itl-ms",
+        type=_ms,
+        metavar="MS",
+        help="target for the time between two tokens (default: none)",
     )
     parser.add_argument(
-        "--ttft-ms", type=_ms, metavar="MS", help="the SLA of the first token (default: none)"
+        "--ttft-ms",
+        type=_ms,
+        metavar="MS",
+        help="target for the time to first token (default: none)",
     )
     parser.add_argument(
         "--replicas",
         type=_replicas,
         metavar="N|MIN:MAX",
-        help="engines; with two numbers as many as the load asks for (default: 1)",
+        help="number of replicas; two numbers turn autoscaling on (default: 1)",
     )
     parser.add_argument(
-        "--served-model-name", metavar="NAME", help="what clients call it (default: MODEL's)"
+        "--served-model-name",
+        metavar="NAME",
+        help="model name that clients send (default: MODEL's)",
     )
-    parser.add_argument("--host", help=f"where HTTP is served (default: {LOOPBACK})")
-    parser.add_argument("--port", type=int, help=f"(default: {PORT})")
+    parser.add_argument("--host", help=f"address of the HTTP server (default: {LOOPBACK})")
+    parser.add_argument("--port", type=int, help=f"port of the HTTP server (default: {PORT})")
     parser.add_argument(
         "--emulate",
         metavar="PROFILE",
-        help="no accelerator: steps take the time of this profile, tokens mean nothing",
+        help="emulate an accelerator: steps take the time of this profile, tokens mean nothing",
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="keep the config that is run")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the config to this file")
     parser.add_argument(
-        "--dry-run", action="store_true", help="write and check it (and print it), start nothing"
+        "--dry-run", action="store_true", help="write, check and print the config, start nothing"
     )
     parser.add_argument(
         "--address",
         default="auto",
         metavar="HOST:PORT",
-        help="of Ray's head node; local: start a cluster in any case (default: RAY_ADDRESS, else"
-        " the cluster on this machine, else one is started)",
+        help="address of Ray's head node; local: always start a cluster (default: RAY_ADDRESS,"
+        " else the cluster on this machine, else a new one)",
     )
 
 
@@ -165,7 +172,7 @@ def given_file(args: argparse.Namespace, more: Sequence[str]) -> Path | None:
     beside = [f"--{key.replace('_', '-')}" for key in OF_MODEL if getattr(args, key) is not None]
     beside += [flag.partition("=")[0] for flag in more if flag.startswith("-")]
     if beside:
-        raise ConfigError([f"{flag}: {path} says it itself; change it there" for flag in beside])
+        raise ConfigError([f"{flag}: is not allowed with a file; change {path}" for flag in beside])
     return path
 
 
@@ -198,9 +205,9 @@ def config_of(
     """The file for these arguments.
 
     Args:
-        engine: ``engine_kwargs`` by vLLM's own flags, which go before all defaults here.
+        engine: ``engine_kwargs`` from vLLM's own flags, which override all defaults here.
         on_cpu: whether engines run without an accelerator, or with an emulated one.
-        cores, free_bytes: of this machine; None: as it says.
+        cores, free_bytes: of this machine; None: read them.
     """
     replicas: Replicas = args.replicas or Replicas(1, 1)
     entry: Data = {"model_loading_config": _model(args)}
@@ -242,8 +249,8 @@ def _model(args: argparse.Namespace) -> Data:
 
 def _on_cpu(cores: int, most: int) -> Data:
     """Where an engine runs, and on how many cores."""
-    # Of what Ray counts, for the engine and for the process before it: half of the cores at most,
-    # so that an ingress has room on two.
+    # In Ray's CPUs, for the engine and the server process: half of the cores at most, so that an
+    # ingress fits on two.
     share = round(min(0.5, cores / (4 * (most + 1))), 3)
     threads = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # cores are shared with all of Ray
     threads["OMP_NUM_THREADS"] = str(max((cores - 1) // most, 1))
@@ -257,7 +264,7 @@ def _on_cpu(cores: int, most: int) -> Data:
 
 
 def _cpu_engine(most: int, engine: Mapping[str, Any], free_bytes: int | None) -> Data:
-    """What makes an engine on CPU start at all, and soon."""
+    """Settings that let an engine start on a CPU, and soon."""
     found: Data = {"enforce_eager": True}  # compiling takes minutes on two cores
     if not os.environ.get("VLLM_CPU_KVCACHE_SPACE") and not any(key in engine for key in KV_FLAGS):
         free = free_memory_bytes() if free_bytes is None else free_bytes
@@ -267,7 +274,7 @@ def _cpu_engine(most: int, engine: Mapping[str, Any], free_bytes: int | None) ->
 
 
 def free_memory_bytes(limit: Path = MEMORY_LIMIT) -> int:
-    """What new processes may take: no more than is free, nor than the container's limit."""
+    """Memory for new processes: at most the free memory, and the container's limit."""
     available: int = psutil.virtual_memory().available
     try:
         return min(available, int(limit.read_text()))

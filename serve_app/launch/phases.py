@@ -1,6 +1,6 @@
-"""How far replicas are with their start, by what vLLM and they themselves write into Ray's logs.
+"""Phases of a replica's start, from the lines of vLLM and of replicas in Ray's logs.
 
-Only logs of this machine are read: of replicas on other nodes there is what Serve knows alone.
+Only logs of this machine are read: on replicas of other nodes there is only Serve's status.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LOGS = ("worker-*.err", "worker-*.out", "serve/replica_*.log")
-# What is written, in the order of a start, and what it is told as.
+# Lines of the logs in the order of a start, and the phase to print.
 PHASES = (
     (re.compile(r"Starting to load model"), "weights: loading"),
     (re.compile(r"Loading weights took ([\d.]+) seconds"), "weights: read in {} s"),
@@ -23,19 +23,19 @@ PHASES = (
 )
 
 
-# An exception in one of vLLM's own processes, of which Ray hears only that it ended.
+# An exception in one of vLLM's own processes; Ray only sees that the process ended.
 CAUSE = re.compile(r"^\((?:EngineCore|\w*Worker)\S* pid=\d+\) (?:ERROR .*?\] )?([\w.]+Error: .*)")
 
 
 class Phases:
-    """Reads what was written since it was made; each phase is told once, of the first replica.
+    """Reads lines since its creation; each phase is returned once, for the first replica.
 
     Args:
         logs: Ray's folder of the session.
 
     Attributes:
         logs: as given.
-        causes: exceptions in vLLM's own processes, the first one first.
+        causes: exceptions in vLLM's own processes, the earliest first.
     """
 
     def __init__(self, logs: Path) -> None:

@@ -18,7 +18,7 @@ from serve_app.launch.joined import find
 from serve_app.options import add_address
 from serve_app.snapshot import connect
 
-ANCHOR = "serve_app.anchor:build"  # of lasting workers with spot ones
+ANCHOR = "serve_app.anchor:build"  # anchors of lasting workers
 OURS = (BUILDER, CONSOLE, BATCHES, ANCHOR)
 ABOUT = (
     "Remove applications from a running cluster: streams under way go on to their end. With the"
@@ -33,13 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``brimful stop``."""
     parser.description = ABOUT
     parser.add_argument(
-        "names", nargs="*", metavar="APPLICATION", help="default: all of this project's"
+        "names", nargs="*", metavar="APPLICATION", help="default: all applications of this project"
     )
     add_address(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Remove them, and the controllers that no replica reports to any more.
+    """Remove the applications, and controllers that no replica reports to any more.
 
     Raises:
         BrimfulError: there is no cluster, no such application, or an operator that would deploy it
@@ -59,12 +59,12 @@ def run(args: argparse.Namespace) -> int:
     if names:
         remove(cluster, names)
         end_unplaced(cluster, running, names, args.address)
-        print(f"removed: {', '.join(names)}; streams under way go on to their end")
+        print(f"removed: {', '.join(names)}; open streams run to their end")
     there = wait_gone(
         cluster, names, lambda state: print(f"  {state}", file=sys.stderr, flush=True)
     )
     if left := [*ours(there), *(name for name, told in there.items() if from_code(told))]:
-        print(f"left: {', '.join(left)}, and so the batch controller")
+        print(f"left: {', '.join(left)}, and therefore the batch controller")
         return 0
     for version in end_controllers(args.address):
         print(f"ended: batch controller {version}")
@@ -82,7 +82,7 @@ def ours(running: Mapping[str, Any]) -> list[str]:
 
 
 def from_code(told: Mapping[str, Any]) -> bool:
-    """Whether an application was deployed by ``serve.run``, so not by a file."""
+    """Whether an application was deployed by ``serve.run``, not from a file."""
     return told.get("deployed_app_config") is None
 
 
@@ -90,7 +90,7 @@ def chosen(names: list[str], running: Mapping[str, Any]) -> list[str]:
     """The applications to remove.
 
     Raises:
-        BrimfulError: one of these names is not there.
+        BrimfulError: one of these names does not exist.
     """
     there = ours(running)
     if unknown := [name for name in names if name not in there]:
@@ -102,7 +102,7 @@ def chosen(names: list[str], running: Mapping[str, Any]) -> list[str]:
 
 
 def end_controllers(address: str) -> list[str]:
-    """End all batch controllers of the cluster; their versions."""
+    """End all batch controllers of the cluster; returns their versions."""
     import ray
 
     from controller.fleet.actor import running_controllers
@@ -118,7 +118,7 @@ def end_controllers(address: str) -> list[str]:
 
 
 def remove(cluster: Cluster, names: Collection[str]) -> None:
-    """Have Serve end these applications; others, and those deployed from code, stay as they are."""
+    """Make Serve end these applications; others, and any deployed from code, stay as they are."""
     others = {name: one for name, one in cluster.applications().items() if name not in names}
     cluster.put({"applications": beside(others, {})})
 
@@ -126,12 +126,12 @@ def remove(cluster: Cluster, names: Collection[str]) -> None:
 def end_unplaced(
     cluster: Cluster, running: Mapping[str, Any], names: Collection[str], address: str
 ) -> None:
-    """End replicas of these applications that were never placed, once Serve has let go of them.
+    """End replicas of these applications that were never placed, once Serve has removed them.
 
     Serve asks them to drain, and waits the whole ``graceful_shutdown_timeout_s`` for an answer.
 
     Args:
-        running: what ran before the applications were removed.
+        running: the applications before the removal.
         address: of Ray's head node.
 
     Raises:
@@ -175,11 +175,11 @@ def wait_gone(
     say: Callable[[str], None],
     away_s: float = AWAY_S,
 ) -> dict[str, Any]:
-    """Return once they are gone; the applications that run then.
+    """Return the running applications once these are gone.
 
     Args:
-        say: told what is still there, whenever that changes.
-        away_s: so long Ray's interface may not answer.
+        say: called with what is still there, whenever that changes.
+        away_s: how long Ray's interface may not answer, seconds.
 
     Raises:
         BrimfulError: it did not answer for longer.

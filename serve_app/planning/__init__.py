@@ -1,1 +1,1 @@
-"""What a model needs and what a card gives, from a config.json: no weights, no engine."""
+"""A model's needs and a card's capacity, from a config.json: no weights, no engine."""

@@ -7,7 +7,7 @@ from typing import Any
 from controller.errors import ConfigError
 from controller.validation import shown
 
-MOST = 10_000_000_000  # of any size in a config.json
+MOST = 10_000_000_000  # largest size in a config.json
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""The KV cache as vLLM lays it out: blocks, groups of layers, what a sequence takes. Pure.
+"""The KV cache as vLLM lays it out: blocks, groups of layers, memory of a sequence. Pure.
 
 vLLM 0.29 (``v1/core/kv_cache_utils.py``) has one pool of blocks for all layers. Layers of one kind
 are one group; if there are several kinds, all groups get as many layers as the smallest kind has
-(or the largest, where it is below 1.5 times that), the last one of a kind being padded, and a block
-is as large for one as for the other. A sequence takes, of each group, a block for every
-``block_size`` tokens; of a sliding window no more than the window; of a state two.
+(or the largest, if it is below 1.5 times that), the last group of a kind is padded, and blocks of
+all groups are equally large. In each group a sequence takes a block for every ``block_size``
+tokens; with a sliding window no more than the window; of a state two.
 """
 
 import math
@@ -23,7 +23,9 @@ KV_BYTES = {
     "fp8_e4m3": 1,
     "fp8_e5m2": 1,
 }
-STATES = 2  # of a sequence: with prefix caching (vLLM's default) the one at the last block stays
+STATES = (
+    2  # states per sequence: with prefix caching (vLLM's default) the one at the last block stays
+)
 BLOCK_SIZE = 16  # tokens; vLLM's own on a GPU
 PADDED_BELOW = 1.5  # of the largest kind over the smallest: padded to the largest
 
@@ -58,11 +60,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class KvLayout:
-    """How one card's KV memory is cut.
+    """How one card's KV memory is divided.
 
     Args:
         block_bytes: of a block, all layers of the largest group.
-        token_bytes: what a token adds to a sequence beyond every window, layers not padded.
+        token_bytes: bytes that a token adds to a sequence beyond every window, without padding.
         state_bytes: of the states of a sequence.
     """
 
@@ -88,7 +90,7 @@ class KvLayout:
         return blocks / held
 
     def capacity_tokens(self, memory_bytes: float, max_len: int, in_flight: int) -> int:
-        """What vLLM logs as "GPU KV cache size": tokens of sequences of ``max_len``."""
+        """The value that vLLM logs as "GPU KV cache size": tokens of sequences of ``max_len``."""
         blocks = memory_bytes // self.block_bytes
         return int(blocks / self.blocks(max_len, in_flight) * max_len)
 
@@ -107,10 +109,10 @@ def cache_bytes(shape: ModelShape, kv_dtype: str) -> int:
 def kv_layout(
     shape: ModelShape, tp: int = 1, kv_dtype: str = "auto", block_size: int = BLOCK_SIZE
 ) -> KvLayout:
-    """What one of ``tp`` cards keeps.
+    """The KV cache of one of ``tp`` cards.
 
     Args:
-        block_size: tokens of a block, at least; of a hybrid, enough for a state.
+        block_size: least tokens of a block; a hybrid's block must hold a state.
 
     Raises:
         ConfigError: see ``cache_bytes``.
@@ -145,7 +147,7 @@ def kv_layout(
 
 
 def _times(widest: int, each: int) -> int:
-    """How many times as many tokens a narrower layer's block has; padded where that is uneven."""
+    """How many times as many tokens a narrower layer's block has; padded if that is uneven."""
     return 1 if widest % each else widest // each
 
 
@@ -160,7 +162,7 @@ def _state_bytes(one: State, tp: int) -> int:
 
 
 def read_bytes(shape: ModelShape, tokens: float, tp: int, size: int) -> float:
-    """What the decode of one sequence reads of its KV cache and states, one card's share.
+    """Bytes of KV cache and states that a decode of one sequence reads, one card's share.
 
     Args:
         tokens: of the sequence.

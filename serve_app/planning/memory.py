@@ -1,4 +1,4 @@
-"""Memory of one card: weights, what vLLM keeps for a step, and the rest for KV cache. Pure."""
+"""Memory of one card: weights, vLLM's memory for a step, and the rest for KV cache. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from serve_app.planning.cards import GIB, Card
 from serve_app.planning.kv import KvLayout
 from serve_app.planning.shape import Attention, ModelShape
 
-# CUDA context, NCCL, CUDA graphs: what was left of 1.3 GiB on the H100 of
+# CUDA context, NCCL, CUDA graphs: the rest of 1.3 GiB on the H100 of
 # configs/profiles/h100.json (449,952 tokens of KV at 0.9 of 79.1 GiB) after activations.
 OUTSIDE_GIB = 0.6
 UTILIZATION = 0.92  # vLLM 0.29's own gpu_memory_utilization
@@ -20,7 +20,7 @@ class WeightBytes:
     """On one card.
 
     Args:
-        other: norms, routers, encoders: every card has them whole.
+        other: norms, routers, encoders: complete on every card.
     """
 
     embeddings: float
@@ -35,7 +35,7 @@ class WeightBytes:
 
 
 def check_tensor_parallel(shape: ModelShape, tp: int) -> None:
-    """Refuse what vLLM refuses: heads that cannot be divided.
+    """Refuse numbers of heads that vLLM cannot divide.
 
     Raises:
         ConfigError: naming the number of heads.
@@ -83,7 +83,7 @@ class Budget:
 
     Args:
         activations: of the largest step: an MLP's input, both inner matrices and output, or logits.
-        outside: what is not vLLM's tensors.
+        outside: memory other than vLLM's tensors.
     """
 
     total: float
@@ -98,7 +98,7 @@ class Budget:
 
     @property
     def kv(self) -> float:
-        """What is left for the KV cache; negative where the model does not fit."""
+        """The rest for the KV cache; negative if the model does not fit."""
         return self.usable - self.weights.total - self.activations - self.outside
 
 
@@ -110,11 +110,11 @@ def budget(
     utilization: float = UTILIZATION,
     reserve_gib: float | None = None,
 ) -> Budget:
-    """What one of ``tp`` cards holds.
+    """The memory of one of ``tp`` cards.
 
     Args:
         engine: ``max_num_seqs``, ``max_num_batched_tokens``.
-        reserve_gib: of everything but weights and KV; None: activations and ``OUTSIDE_GIB``.
+        reserve_gib: memory for all but weights and KV; None: activations and ``OUTSIDE_GIB``.
     """
     seqs, tokens = engine
     inner = max(

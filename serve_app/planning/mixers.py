@@ -97,7 +97,7 @@ def _attention(config: Fields, hidden: int, kind: Kind, window: int) -> Attentio
 
 
 def _gated(config: Fields) -> bool:
-    """Whether queries come with a gate of their size, which Qwen3-Next does not say."""
+    """Whether queries have a gate of their size; Qwen3-Next's config does not say so."""
     return config.text("model_type") in ("qwen3_next", "qwen3_5", "qwen3_5_moe")
 
 

@@ -16,8 +16,8 @@ from serve_app.planning.shape import ModelShape
 
 DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "bfloat16"}  # vLLM halves it
 DTYPE_BYTES = 2
-# By model_type, whose layers are understood; each held against vLLM's own class of it
-# (tests/vllm/serve_app), but kimi_k2, which is deepseek_v3.
+# By model_type: models whose layers are known, each compared with vLLM's own class
+# (tests/vllm/serve_app), except kimi_k2, which is deepseek_v3.
 _KNOWN = (
     "cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 exaone4 gemma gemma2 gemma3_text glm"
     " glm4 glm4_moe gpt_neox gpt_oss granite granitemoe granitemoehybrid granitemoeshared"
@@ -25,18 +25,18 @@ _KNOWN = (
     " qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next seed_oss smollm3 stablelm starcoder2"
 )
 FAMILIES = frozenset(_KNOWN.split())
-# Whose output layer is the embedding where config.json leaves that out.
+# Models whose output layer is the embedding if config.json does not say.
 TIED = frozenset(
     ("cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "smollm3", "starcoder2")
 )
-# Words of a repository's name that say how a model was trained further.
+# Words in a repository's name for further training.
 TUNED = ("base", "chat", "hf", "instruct", "it", "pt", "thinking")
 TEXT = ("text_config", "llm_config", "language_config")  # of models that also see or hear
 CONFIG = "config.json"
 
 
 class NamedModel(Block):
-    """A file of ``configs/models``: a published config.json, its source, and what it should give.
+    """A file of ``configs/models``: a published config.json, its source, and the expected results.
 
     ``parameters`` is the published count, of the whole model.
     """
@@ -58,9 +58,9 @@ def _bare(repository: str) -> list[str]:
 
 
 def _known(spec: str) -> str:
-    """The name of ours for a model that is named as on the Hugging Face Hub; else what was given.
+    """Our name for a model of the Hugging Face Hub; else the given name.
 
-    Models that were tuned from one another have one shape.
+    A tuned model has the shape of its base model.
     """
     if Path(spec).exists():
         return spec
@@ -71,7 +71,7 @@ def _known(spec: str) -> str:
 
 
 def load_model(spec: str) -> ModelShape:
-    """The model that a word on the command line names.
+    """The model that a command-line argument names.
 
     Args:
         spec: a name, also the Hugging Face Hub's (with ``@`` and a revision); a config.json; its
@@ -101,7 +101,7 @@ def load_model(spec: str) -> ModelShape:
 
 
 def repository(spec: str) -> str:
-    """Where the weights of a named model are, on the Hugging Face Hub; else what was given."""
+    """The place of a named model's weights on the Hugging Face Hub; else the given name."""
     path = named_models().get(spec.lower())
     return spec if path is None else read_json(path, NamedModel).source.partition(",")[0]
 
@@ -139,11 +139,14 @@ def read_shape(whole: Fields, name: str) -> ModelShape:
 
 
 def _check_family(whole: Fields, config: Fields) -> None:
-    """Refuse layers that are not understood; many have the keys of a plain transformer as well."""
+    """Refuse unknown layers; many have the keys of a plain transformer as well."""
     family = config.text("model_type")
     if family not in FAMILIES:
-        told = f"known are {', '.join(sorted(FAMILIES))}; one with the very layers of these may say"
-        raise config.wrong("model_type", family or None, f"{told} so in its place")
+        told = (
+            f"known are {', '.join(sorted(FAMILIES))}; if the layers are exactly those of"
+            " one of these, write its name"
+        )
+        raise config.wrong("model_type", family or None, told)
     if whole.data.get("audio_config") is not None:
         raise ConfigError([f"{whole.where}: audio_config: is not understood: an audio encoder"])
     number = config.integer("num_hidden_layers", default=0)

@@ -28,7 +28,7 @@ class Quantization:
 
     @property
     def eight_bit_math(self) -> bool:
-        """Whether matrices are multiplied at the rate of fp8: weights and activations are."""
+        """Whether matrices are multiplied at the rate of fp8, as both operands are fp8."""
         return self.method in ("fp8", "fbgemm_fp8", "modelopt") and self.linear_bits < 9
 
 
@@ -85,7 +85,7 @@ def read_quantization(config: Fields) -> Quantization:
 
 
 def kv_bits(config: Fields) -> int:
-    """Bits of a KV cache that the checkpoint says it quantizes; 0: it does not."""
+    """Bits of the KV cache if the checkpoint quantizes it; 0: it does not."""
     block = config.nested("quantization_config")
     if block is None:
         return 0

@@ -1,4 +1,4 @@
-"""Step times from a card's datasheet if nothing was measured. Pure.
+"""Step times from a card's datasheet, if there are no measurements. Pure.
 
 T = host + layers x launch + dense(n) + all-reduce(n) + K KV bytes / bandwidth + X flops / rate,
 for n tokens in a step; dense(n) joins the time to read the weights that n tokens touch and the time
@@ -40,7 +40,7 @@ class RooflineCost:
     """``StepCost`` of a model on ``tp`` cards.
 
     Args:
-        held: tokens of a typical sequence, for what a window leaves unread.
+        held: tokens of a typical sequence; a window reads only a part.
         kv_bytes: of a cached element.
     """
 
@@ -106,7 +106,7 @@ TOKENS = (1, *(2 * 2**n + half * 2**n for n in range(13) for half in (0, 1)))  #
 def roofline_profile(
     name: str, cost: RooflineCost, kv_tokens: int, engine: tuple[int, int]
 ) -> StepProfile:
-    """As a table, which the replay and the fluid arithmetic read fast."""
+    """As a table, which is fast to read in the replay and in fluid arithmetic."""
     table = TableCost(TOKENS, tuple(map(cost.dense_s, TOKENS)), cost.per_kv_s, cost.per_context_s)
     source = "roofline: configs/gpus.json, efficiencies fitted to configs/profiles"
     return StepProfile(name, source, kv_tokens, *engine, table)

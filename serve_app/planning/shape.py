@@ -1,4 +1,4 @@
-"""The shape of a model, layer by layer, as far as its memory and its work depend on it. Pure.
+"""The shape of a model, layer by layer, for its memory and its work. Pure.
 
 Sizes are elements (parameters, cached values); bytes come from ``weights`` and ``kv``.
 """
@@ -20,7 +20,7 @@ class Attention:
         kind: ``latent`` is MLA: one vector a token for all heads, of ``head_dim`` elements.
         window: tokens that a sliding layer attends to; 0: all.
         params: of the projections that tensor parallelism divides.
-        replicated: of those that every rank holds (MLA's down-projections, norms).
+        replicated: parameters that every rank holds (MLA's down-projections, norms).
     """
 
     kind: Kind
@@ -62,7 +62,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """What follows attention: dense, or experts of which a token uses some.
+    """The part after attention: dense, or experts of which a token uses some.
 
     Args:
         dense: parameters that every token uses, shared experts included.
@@ -130,7 +130,7 @@ class ModelShape:
 
     @property
     def params(self) -> int:
-        """All of them."""
+        """All parameters."""
         per_layer = sum(
             _mixer(one.mixer) + one.mlp.dense + one.mlp.router + one.mlp.experts * one.mlp.expert
             for one in self.layers
@@ -140,7 +140,7 @@ class ModelShape:
 
     @property
     def active_params(self) -> int:
-        """Those a token is multiplied with: all but the embedding and the experts not chosen."""
+        """Parameters that a token is multiplied with: not the embedding or other experts."""
         return self.embedding + sum(layer_active(one) for one in self.layers)
 
 

@@ -109,7 +109,7 @@ class Choice(Generic[K]):
 
     Args:
         wait_s: forecast for the chosen one, with the costs of class affinity and of a move; None if
-            nothing is known of it.
+            nothing is known.
         cached_tokens: tokens of the prompt that it is known to hold; None: the prompt is unknown.
         not_sent: call it if the prompt was not sent: it is no longer counted as cached there.
     """

@@ -89,7 +89,7 @@ class HeldPrefixes(Generic[K]):
         return int(others * min(replicas, LATELY) <= holders * len(lately))
 
     def holders(self, pieces: Sequence[int]) -> Iterator[K]:
-        """Replicas that were sent most pieces, then those that were sent less, the latest first.
+        """Replicas by the number of pieces they were sent, most first, then the latest first.
 
         A replica may come more than once.
         """

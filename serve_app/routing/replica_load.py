@@ -139,7 +139,7 @@ class Asked:
 
     Args:
         prompt_tokens, max_tokens: of its prompt, and of its answer at most.
-        part: ``whole``; ``direct``: all of it, with other requests whose prompts are computed
+        part: ``whole``; ``direct``: a whole request, with other requests whose prompts are computed
             elsewhere; ``loaded``: its answer, with the prompt's KV from elsewhere; ``prompt``: its
             prompt only.
     """
@@ -155,9 +155,9 @@ class Forecast:
 
     Args:
         wait_s: until its first token.
-        prompt_s: part of it for computing its own prompt, without cached tokens.
+        prompt_s: the part for computing its own prompt, without cached tokens.
         filled: load: running and waiting requests over the cap.
-        saved_s: additional time for its prompt if nothing of it were cached.
+        saved_s: additional time for its prompt if none were cached.
     """
 
     wait_s: float

@@ -64,7 +64,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._blind = False
         self._routed = Counter(
             "brimful_routed_total",
-            "Requests routed, by how that was decided.",
+            "Requests routed, by what decided.",
             ("outcome", "application"),
         )
         self._routed.set_default_tags({"application": self._deployment_id.app_name})
@@ -161,10 +161,11 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._routed.inc(tags={"outcome": outcome})
         blind = outcome in ("sent", "random")
         if blind != self._blind and not blind:
-            logger.info("Replicas of %s say again how much room they have.", self._deployment_id)
+            logger.info("Replicas of %s report their headroom again.", self._deployment_id)
         elif blind != self._blind:
             logger.warning(
-                "No replica of %s said lately how much room it has: requests go by what was sent.",
+                "No replica of %s reported its headroom lately: requests are routed by how"
+                " many each was sent.",
                 self._deployment_id,
             )
         self._blind = blind

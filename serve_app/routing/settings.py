@@ -30,20 +30,21 @@ class RouterConfig(Block):
 
     policy: Literal["headroom", "haproxy", "round_robin", "power_of_two"] = Field(
         "headroom",
-        description="headroom: to the replica with most free capacity; haproxy: HAProxy takes the"
-        " replica with the fewest open requests and asks no router (the default for one fixed"
-        " replica); the others are Ray Serve's own; with direct streaming its power_of_two"
-        " chooses at random",
+        description="headroom: the replica with the most free capacity; haproxy: HAProxy takes"
+        " the replica with the fewest open requests and asks no router (the default"
+        " for one fixed replica); round_robin, power_of_two: Ray Serve's own (with"
+        " direct streaming power_of_two chooses at random)",
     )
     prefix_affinity: bool = Field(
         False,
-        description="prefer replicas whose prefix cache holds the prompt (docs/agents.md)",
+        description="true: prefer replicas whose prefix cache holds the prompt (docs/agents.md)",
     )
     gather_classes: bool = Field(
         False,
-        description="class affinity: if `classes` differ in itl_ms, the strictest go to the first"
-        " replicas and all others to the last ones, unless a request would wait longer by an"
-        " eighth of its ttft_ms; for requests that name their class in the body",
+        description="class affinity: if `classes` differ in itl_ms, the strictest class goes"
+        " to the first replicas and all other classes to the last ones, unless that"
+        " makes a request wait longer by an eighth of its ttft_ms; only for"
+        " requests that name their class in the body",
     )
 
 

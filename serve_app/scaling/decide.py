@@ -30,7 +30,7 @@ SUSTAINED_S = 30.0  # load that lasted this long is expected to last until a rep
 REACH_FOR_S = 60.0  # time in reach after which an SLA counts again; it may flap
 LONGEST_GAP_S = 60.0  # between two readings; after a longer one the past is unknown
 LATE_FRAC = 0.007  # share of requests that may be late; steers the load that is provided for
-QUEUE_FACTOR = 2.0  # a queue above this multiple of the caps asks for one replica more,
+QUEUE_FACTOR = 2.0  # a queue above this multiple of the caps asks for one more replica,
 QUEUE_FOR_S = 30.0  # if it lasted this long
 PEAK_S = 300.0  # no replica is removed until this much is known,
 PEAK_STARTS = 3.0  # and this many starts of a replica
@@ -103,7 +103,7 @@ class Scaler:
         if self._hardly_more(reading, load, wanted):
             up = reading.target
             if reading.minimum <= up <= reading.maximum:
-                words += f"; too little above {up} for one replica more"
+                words += f"; too little above {up} for one more replica"
         if self._stays_deep(load, now_s) and up <= reading.current:
             up, reason = reading.current + 1, "deep_queue"
             # It was needed whatever capacity says, and counts in the past like any other.
@@ -111,8 +111,8 @@ class Scaler:
             words = (
                 f"{load.waiting:.0f} requests wait"
                 + (f" and {load.refused_per_s:.1f}/s are refused" if load.refused_per_s else "")
-                + f", more than {self._queue_factor:g} times what may run, for"
-                f" {self._queue_for_s:g} s: one replica more than run"
+                + f", more than {self._queue_factor:g} times the caps, for"
+                f" {self._queue_for_s:g} s: one more replica than now"
             )
         if up >= reading.target:
             return self._decision(reading, load, up, reason, words)
@@ -148,14 +148,14 @@ class Scaler:
             drain_s=max(self._drain_s, start_s),
         )
         words = (
-            f"{load.demand_per_s:.1f} requests/s come and {coming * capacity:.1f} are provided for;"
-            f" a replica carries {capacity:.1f} (+-{load.error_frac:.0%}) inside the SLA and should"
-            f" carry {self._rho:.0%} of that"
+            f"{load.demand_per_s:.1f} requests/s arrive, {coming * capacity:.1f} are planned"
+            f" for; a replica carries {capacity:.1f} (+-{load.error_frac:.0%}) inside the SLA,"
+            f" of which {self._rho:.0%} is used"
         )
         if load.waiting >= 1:
             words += (
                 f"; {load.waiting:.0f} wait, and in {next_s:.0f} s, when the next replica runs,"
-                f" {behind:.1f} replicas are still busy with that"
+                f" {behind:.1f} replicas are still busy with them"
             )
         return coming / self._rho, wanted, words, "capacity"
 
@@ -196,7 +196,7 @@ class Scaler:
         now_s, past_s = reading.now_s, self._past_s()
         assert self._since_s is not None
         if (known_s := now_s - self._since_s) < past_s:
-            return reading.target, f"{known_s:.0f} s are known of the last {past_s:.0f}"
+            return reading.target, f"only {known_s:.0f} s of the last {past_s:.0f} are known"
         start_s = max(self._starts.takes_s, SUSTAINED_S)
         peak = max(self._arriving.highest(now_s - hold_s), self._wanted.highest(now_s - start_s))
         deep = self._deep_wanted.highest(now_s - past_s)
@@ -205,7 +205,7 @@ class Scaler:
         said = max(len(reading.replicas), 1)
         peak *= (said + reading.unreporting) / said * (1 + load.error_frac)
         since_s, use = (past_s, deep) if deep > peak else (max(hold_s, start_s), peak)
-        about = f"the last {since_s:.0f} s had use for {use:.1f} replicas"
+        about = f"the last {since_s:.0f} s needed {use:.1f} replicas"
         if not use:
             return least, about
         return max(whole(with_spare(peak)), int(deep)) + load.out_of_reach, about
@@ -262,7 +262,9 @@ class Scaler:
         if not reading.current and not reading.target and load.waiting:
             words = f"{load.waiting:.0f} requests wait for a first replica"
             return self._decision(reading, load, 1, "queue", words)
-        return self._stay(reading, load, "unknown", f"no replica of {reading.current} says enough")
+        return self._stay(
+            reading, load, "unknown", f"no replica of {reading.current} reports enough"
+        )
 
     def _when_idle(self, reading: FleetReading, load: Load) -> Decision:
         now_s, past_s = reading.now_s, self._past_s()
@@ -273,7 +275,7 @@ class Scaler:
         if not reading.current:
             return self._decision(reading, load, reading.target, "idle", "no request comes")
         fewest, about = self._fewest(reading, load, past_s, least=0)
-        words = f"no request comes; {about}"
+        words = f"no requests arrive; {about}"
         if fewest >= reading.target:
             return self._decision(reading, load, reading.target, "peak", words)
         return self._decision(reading, load, fewest, "idle", words)

@@ -70,7 +70,7 @@ class Load:
 
     Args:
         demand_per_s: requests/s, in the size that ``capacity_per_s`` counts.
-        queueing_per_s: part of it that waits if it is not served at once.
+        queueing_per_s: the part that waits if it is not served at once.
         waiting, running: requests; ``waiting`` includes those outside the engines.
         queued: waiting requests outside the engines.
         refused_per_s: requests/s that were refused.

@@ -13,7 +13,7 @@ SEEN_KEPT = 1000  # replicas that are gone and might return
 
 
 class Starts:
-    """Matches requested replicas with those that came, oldest first.
+    """Matches requested replicas with started ones, oldest first.
 
     Args:
         assumed_s: duration of a start, until one was seen.

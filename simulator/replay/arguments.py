@@ -105,8 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     accelerator.add_argument(
         "--disturbances",
         metavar="YAML",
-        help="what disturbs steps, as `emulate.disturbances` has it:"
-        " '{pauses: [{share: 0.05, mean_s: 0.03}]}'",
+        help="random disturbances of step times, as `emulate.disturbances` has it: '{pauses:"
+        " [{share: 0.05, mean_s: 0.03}]}'",
     )
     accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")
     accelerator.add_argument(

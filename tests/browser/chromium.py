@@ -108,7 +108,7 @@ def chromium() -> Iterator[Page]:
             command, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL
         )
         try:
-            # A page that says much while nobody reads would leave pings unanswered.
+            # A page with much output and no reader would leave pings unanswered.
             known = {"max_size": None, "compression": None, "ping_interval": None}
             with connect(_address(process), **known) as connection:
                 yield _tab(connection)

@@ -42,7 +42,7 @@ Key = tuple[str, str, str]
 
 
 def equivalents() -> dict[Key, str]:
-    """Mutants that nobody could tell from the original, with the reason."""
+    """Mutants that behave like the original, with the reason."""
     entries = tomllib.loads((Path(__file__).parent / "equivalent.toml").read_text())
     return {
         (e["file"], e["before"], after): e["why"]
@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     for file in args.files:
         if file not in FILES:
-            parser.error(f"{file}: no mutants are made of it; allowed: {', '.join(FILES)}")
+            parser.error(f"{file}: is not mutated; allowed: {', '.join(FILES)}")
     OUT.mkdir(parents=True, exist_ok=True)
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
     os.environ["PYTHONPATH"] = str(ROOT)

@@ -54,7 +54,7 @@ def grows(prompts: list[Prompt], said: list[int]) -> None:
     for before, after in itertools.pairwise(prompts):
         assert after.prefix[: len(before.prefix)] == before.prefix
     for prompt, chars in zip(prompts, said, strict=True):
-        # Names of tools, their schema, and what JSON escapes are beside it.
+        # Names of tools, their schema, and JSON escapes.
         assert chars <= prompt.chars <= 2 * chars + 400 + 40 * len(prompts) ** 2
         # Whole pieces of it, with a character between two texts.
         assert len(prompt.prefix) >= chars // PIECE

@@ -111,7 +111,7 @@ def test_while_a_fleet_scales_one_decodes_and_no_role_is_lost(prefill, events):
         before = dict(pool.roles)
         pool.keep(there, now_s)
         pool.see(there, config, Pool(), now_s)
-        if event == "joins":  # then nobody else changes for a moment
+        if event == "joins":  # then no other replica changes for a moment
             assert all(pool.roles[key] == role for key, role in before.items() if key in there)
             now_s += SETTLED_S
             pool.see(there, config, Pool(), now_s)

@@ -118,7 +118,7 @@ def test_what_is_held_is_what_was_sent_or_less_where_it_was_forgotten(sent, aske
         if all_kept:
             assert held == max(alike, default=0)
         assert known.held(pieces(asked), replica, Memory(len(sent), 0)) == 0
-    if all_kept:  # those that hold most of it are named
+    if all_kept:  # the replicas that hold most are named
         held = {one: known.held(pieces(asked), one, Memory(0, 0)) for one in range(4)}
         most_held = max(held.values())
         assert not most_held or {one for one, n in held.items() if n == most_held} <= holders

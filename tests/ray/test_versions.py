@@ -1,4 +1,4 @@
-"""A detached actor outlives a redeployment: what other code then makes of it, on a real cluster."""
+"""A detached actor outlives a redeployment, and other code then handles it, on a real cluster."""
 
 import asyncio
 import json

@@ -143,7 +143,7 @@ def _named(name: str, expected: dict[str, str]) -> str | None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make upstream", description=__doc__)
     parser.add_argument("--only", choices=[*BLOCKS], action="append", help="of the settings, these")
-    parser.add_argument("-k", help="of vLLM's tests, those that pytest would take for this")
+    parser.add_argument("-k", help="only vLLM's tests that this expression selects")
     given = parser.parse_args()
     expected = tomllib.loads((HERE / "expected.toml").read_text())
     source, options = unpacked(version(PINNED)), ["-k", given.k] if given.k else []
@@ -158,7 +158,10 @@ def main() -> None:
             if given.k:
                 named = {name: why for name, why in named.items() if _named_in(name, plain)}
             lines = differences(plain, outcomes(source, setting, models, options), named)
-            print(f"{setting}: {len(lines)} differences beside {len(named)} expected", flush=True)
+            print(
+                f"{setting}: {len(lines)} differences in addition to {len(named)} expected",
+                flush=True,
+            )
             print("\n".join(lines), flush=True)
             failed |= bool(lines)
     raise SystemExit(failed)

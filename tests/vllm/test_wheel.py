@@ -16,7 +16,7 @@ from serve_app.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("controller", "replicas", "serve_app", "simulator", "configs")
-FOLDERS = ("docs", "k8s", "tools")  # of the source distribution, beside the packages
+FOLDERS = ("docs", "k8s", "tools")  # of the source distribution, in addition to the packages
 MADE = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "MANIFEST.in")
 SOURCES = ("CHANGELOG.md", "Dockerfile", "Dockerfile.cpu", ".dockerignore", "requirements.lock")
 LICENSES = ("LICENSE", "NOTICE", "serve_app/console/static/uPlot.LICENSE")
@@ -46,7 +46,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def setuptools_build(what: str, source: Path) -> str:
-    """The name of what it built, beside ``source``."""
+    """The name of the file it built, next to ``source``."""
     build = f"from setuptools.build_meta import build_{what}; print(build_{what}('..'))"
     return finish([sys.executable, "-c", build], source).splitlines()[-1]
 

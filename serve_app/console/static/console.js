@@ -22,7 +22,7 @@ const clock = (unixS) => new Date(unixS * 1000).toTimeString().slice(0, 8);
 const place = (group, replica) =>
   `#${new URLSearchParams(replica ? { group, replica } : { group })}`;
 
-// Children of a node by key: those that stay keep their place, their focus and their state.
+// Children of a node by key: nodes that stay keep their place, their focus and their state.
 function children(parent, items, key, make, update) {
   const known = new Map([...parent.children].map((node) => [node.dataset.key, node]));
   items.forEach((item, index) => {
@@ -263,7 +263,7 @@ let busy = false;
 let again = false;
 let scroll = false;
 
-// One round at a time, a second apart; none while nobody looks.
+// One round at a time, a second apart; none while the page is hidden.
 async function loop() {
   clearTimeout(timer);
   again = busy;

@@ -7,7 +7,7 @@ const Batch = (() => {
   const BOTTOM = 18;
   const HEIGHT = 380; // of all rows together, at most
   const ROW = [2, 14];
-  const GAP = 10; // between slots and those that wait
+  const GAP = 10; // between slots and waiting requests
   const INKS = ["--one", "--two", "--three", "--four", "--five", "--six"];
   const FULL = { decode: 1, prefill: 0.55, waiting: 0.3, preempted: 0.3 };
   const at = (id) => document.getElementById(id);
@@ -110,7 +110,7 @@ const Batch = (() => {
     at("batch-bars").title = found ? found.text : "";
   }
 
-  // Called once a second with what is chosen; `ask` fetches a path. Nobody has to wait for it.
+  // Called once a second with what is chosen; `ask` fetches a path. It need not be awaited.
   async function round(replica, ask) {
     at("batch").hidden = !replica;
     if (!replica || !at("batch").open || busy) return;

@@ -264,7 +264,7 @@ def test_a_class_has_the_names_that_it_is_given() -> None:
         ("flex", "class 'batch' has that name"),
         ("auto", "not 'auto' or 'default'"),
         ("default", "not 'auto' or 'default'"),
-        ("", "a name as those of classes"),
+        ("", "a name as classes have"),
     ],
 )
 def test_an_alias_that_means_two_things_is_named(alias: str, said: str) -> None:

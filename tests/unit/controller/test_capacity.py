@@ -61,7 +61,7 @@ def test_an_sla_out_of_reach_is_given_up_for_two_steps_of_one_decode(itl_s: floa
 def test_an_sla_in_reach_is_kept() -> None:
     assert MODEL.feasible(0.012)
     assert step_limit_s(MODEL, 0.012, 0.0115) == 0.0115
-    # A tenth of what it leaves beside one decode of 10.1 ms, for prompts.
+    # A tenth of the time after one decode of 10.1 ms, for prompts.
     assert step_limit_s(MODEL, 0.012, 0.009) == pytest.approx(0.0101 + 0.00019)
     # 2 ms for 140 us a request: 100 of its decode, 40 of a hundredth of its prompt.
     assert sla_batch(MODEL, LENGTHS, 0.012) == pytest.approx(0.002 / 140e-6)

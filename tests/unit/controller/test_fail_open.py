@@ -16,7 +16,7 @@ OWN = StepLimits(ENGINE.max_num_seqs, ENGINE.max_num_batched_tokens)
 
 
 class BrokenError(RuntimeError):
-    """An error that nobody has thought of."""
+    """An unforeseen error."""
 
 
 def raises(*args: Any, **kwargs: Any) -> Any:

@@ -52,7 +52,7 @@ SERVED = {
         (ADAPTIVE, {"data_parallel_size": 2}, ["data_parallel_size"]),
         (ADAPTIVE, {}, []),
         (ADAPTIVE, SERVED, []),
-        # Whole prompts are served where nobody cuts them; the paper's chunk does.
+        # Whole prompts are served if nothing cuts them; the paper's chunk does.
         ({"policy": "adaptive"}, WHOLE, []),
         ({"policy": "static", "sla": {"itl_ms": 50}}, WHOLE, []),
         (PAPER, WHOLE, []),

@@ -130,7 +130,7 @@ def loaded(path: Path, disturbances: Disturbances, **made: Any) -> StepProfile:
 
 
 def errors(profile: StepProfile) -> tuple[float, float]:
-    """Mean of predicted over true time of batches of a grid, and the largest deviation of it."""
+    """Mean of predicted over true time of batches of a grid, and its largest deviation."""
     batches = [(b, 120 * b, p, 128 * p) for b in (1, 4, 8, 16, 24) for p in (0, 32, 64)]
     ratios = np.array([profile.step_s(*f) / COST.step_s(*f) for f in batches])
     return float(ratios.mean()), float(np.abs(ratios - 1).max())

@@ -1,4 +1,4 @@
-"""Stepping aside: who can be in time goes first, nobody is forgotten; decodes first."""
+"""Stepping aside: requests that can be in time go first, none is forgotten; decodes first."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

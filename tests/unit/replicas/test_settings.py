@@ -42,11 +42,11 @@ def test_without_a_block_the_entrys_own_holds(nothing: Any) -> None:
         ({"admission": {"shed_at": 2}}, "user_config.admission.shed_at: 2 is not allowed"),
         (
             {"classes": {"gold": {}}},
-            "user_config.classes: is not allowed where the entry has neither classes nor admission",
+            "user_config.classes: is not allowed if the entry has neither classes nor admission",
         ),
         (
             {"admission": {}},
-            "user_config.admission: is not allowed where the entry has neither an SLA nor classes",
+            "user_config.admission: is not allowed if the entry has neither an SLA nor classes",
         ),
         (
             {"admission": {"longest_wait_s": True}},
@@ -207,7 +207,7 @@ def test_the_sla_may_stand_in_short() -> None:
     assert short.batching.policy == "adaptive"
     with pytest.raises(ConfigError, match=r"brimful.batching.sla.itl_ms: 0 is not allowed"):
         parse_settings({"brimful": {"itl_ms": 0}})
-    with pytest.raises(ConfigError, match=r"itl_ms beside batching is not allowed; write batching"):
+    with pytest.raises(ConfigError, match=r"itl_ms with batching is not allowed; write batching"):
         parse_settings({"brimful": {"itl_ms": 50, "batching": {"policy": "static"}}})
     with pytest.raises(ConfigError, match=r"unknown key 'itl_mss'; did you mean 'itl_ms'\?"):
         parse_settings({"brimful": {"itl_mss": 50}})

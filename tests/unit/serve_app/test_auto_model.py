@@ -74,7 +74,7 @@ def test_the_class_is_the_one_that_admission_takes() -> None:
         ({"service_tier": 5}, "service_tier"),
         ({"headers": {"x-quality": 1}}, "headers"),
         ({"headers": {"x quality": "1"}}, "headers"),
-        ({"headers": {"x-a": "1", "X-A": "1"}}, "a name stands there twice"),
+        ({"headers": {"x-a": "1", "X-A": "1"}}, "a name is given twice"),
         ({"headers": ["x-a"]}, "headers"),
         ({"idle_frac": 0.5}, "idle_frac was removed: rules go by what is asked alone"),
     ],
@@ -91,20 +91,23 @@ MODELS = ["small", "big", "sees"]
     ("rules", "said"),
     [
         ([{"model": "bigg", "tools": True}], "rules[0].model: 'bigg' is not allowed; allowed: 's"),
-        ([{"model": "big"}], "rules[0]: it always matches; name the model as auto_model.default"),
+        (
+            [{"model": "big"}],
+            "rules[0]: this rule always matches; name the model as auto_model.default",
+        ),
         (
             [
                 {"model": "big", "prompt_tokens": 100},
                 {"model": "sees", "prompt_tokens": 500, "media": True},
             ],
-            "rules[1]: it never matches: rules[0] has all of its requests",
+            "rules[1]: this rule never matches: rules[0] takes all of its requests",
         ),
         (
             [
                 {"model": "big", "headers": {"X-A": "1"}},
                 {"model": "sees", "headers": {"x-a": "1", "x-b": "2"}},
             ],
-            "rules[1]: it never matches",
+            "rules[1]: this rule never matches",
         ),
     ],
 )
@@ -118,7 +121,7 @@ def test_rules_that_name_nothing_never_match_or_always_do(
 def test_sound_rules_are_no_problem_and_wrong_keys_are_named() -> None:
     assert problems(auto(*RULES), MODELS, AUTO) == []
     (found,) = problems(auto(name="big"), MODELS, AUTO)
-    assert "'big' is not allowed: it is a model's own" in found
+    assert "'big' is not allowed: a model has this name" in found
     with pytest.raises(ConfigError, match=r"auto_model\.rules\[0\]: unknown key 'prompt_token'"):
         auto({"model": "big", "prompt_token": 5})
     with pytest.raises(ConfigError, match=r"auto_model\.default: required key is missing"):
@@ -152,7 +155,7 @@ def test_a_rule_that_is_said_never_to_match_never_does(
     never = [
         k
         for k in range(len(some))
-        if f"rules[{k}]: it never matches" in " ".join(problems(whole, MODELS, AUTO))
+        if f"rules[{k}]: this rule never matches" in " ".join(problems(whole, MODELS, AUTO))
     ]
     first = next((k for k, rule in enumerate(some) if rule.matches(request)), None)
     assert first not in never

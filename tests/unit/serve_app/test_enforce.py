@@ -134,4 +134,4 @@ def test_the_exit_status_says_whether_all_confirmed(arrives, status, monkeypatch
     monkeypatch.setitem(enforce.switch.__kwdefaults__, "sleep", lambda _: fleet.period())
     monkeypatch.setitem(enforce.switch.__kwdefaults__, "wait_s", 0.05)
     assert enforce.run(arguments("off")) == status
-    assert capsys.readouterr().out.startswith("Control is off for all groups, and those that come")
+    assert capsys.readouterr().out.startswith("Control is off for all groups, later ones")

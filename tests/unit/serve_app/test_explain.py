@@ -48,7 +48,7 @@ def bound(cap: int, **bounds: int) -> tuple[BatchLimits, BatchingConfig]:
           "none waited in 10%", "100 prompt tokens and 50 generated tokens on average",
           "holds 125 tokens of KV memory",
           "A step takes 20.00 ms, and 0.2000 ms more for each decode",
-          "10% more holds about 16 requests more"], ""),
+          "10% more holds about 16 more requests"], ""),
         # What a looser SLA would bring: 20 ms and 60 times 0.2, and 125 tokens at 0.01 us each.
         (report(lengths=LENGTHS, model=MODEL), [limits(max_running=48, reason="sla", replicas=2)],
          ["steps would take longer than the SLA of 30 ms at the 99th percentile",
@@ -56,7 +56,7 @@ def bound(cap: int, **bounds: int) -> tuple[BatchLimits, BatchingConfig]:
         # Late tokens that no chunk causes, where they are more than may be.
         (report(late_anyway=0.009), [limits()], [], "host"),
         (report(late_anyway=0.026), [limits()],
-         ["2.6% of the tokens are late whatever the chunk is", "1.00% may be."], ""),
+         ["2.6% of the tokens are late with any chunk", "the SLA allows 1.00%."], ""),
         # What control would have moved, where it only advises.
         (report(enforced=False, advised=MOVED), [limits(enforce=False)],
          ["would have moved 12 of 480 starts and 3% of 20,000 prompt tokens to later"], ""),

@@ -1,4 +1,4 @@
-"""What ``brimful-haproxy`` writes; what HAProxy makes of it is in tests/ray."""
+"""What ``brimful-haproxy`` writes; tests/ray has HAProxy's side."""
 
 import math
 import subprocess

@@ -1,4 +1,4 @@
-"""``batching.roles``: what an entry needs for it, and what is shown of it."""
+"""``batching.roles``: its requirements in an entry, and its display."""
 
 from dataclasses import replace
 from typing import Any
@@ -107,7 +107,7 @@ def test_a_running_replica_takes_another_number_and_no_roles_that_it_was_not_sta
     ):
         with pytest.raises(ConfigError, match=rf"roles.prefill: 3 is not allowed with .*{said}"):
             parse_live(many, Live(parse_batching(BATCHING)), 1.0, deployment=deployment)
-    with pytest.raises(ConfigError, match="roles: is not allowed where the entry has none"):
+    with pytest.raises(ConfigError, match="roles: is not allowed if the entry has none"):
         parse_live(block, Live(parse_batching({"sla": {"itl_ms": 50}})), 1.0)
     with pytest.raises(ConfigError, match=r"user_config\.batching\.sla\.itl_ms"):
         parse_live({"batching": {"roles": 1}}, Live(parse_batching(BATCHING)), 1.0)

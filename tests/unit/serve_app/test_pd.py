@@ -77,12 +77,12 @@ def test_the_application_is_an_ingress_a_decode_and_a_prefill_deployment() -> No
         (
             ("llm_configs",),
             [entry()],
-            "args: llm_configs is not allowed beside prefill_config and decode_config: an"
+            "args: llm_configs is not allowed with prefill_config and decode_config: an"
             " application serves whole engines, or one model with prefill and decode apart; make"
-            " each its own application",
+            " two applications",
         ),
-        (("prefill_config",), None, "args.prefill_config: required key is missing beside"),
-        (("decode_config",), None, "args.decode_config: required key is missing beside"),
+        (("prefill_config",), None, "args.prefill_config: required key is missing with"),
+        (("decode_config",), None, "args.decode_config: required key is missing with"),
         (
             ("prefill_config", "model_loading_config", "model_id"),
             "n",
@@ -130,7 +130,7 @@ def test_the_application_is_an_ingress_a_decode_and_a_prefill_deployment() -> No
             ("prefill_config", "deployment_config"),
             {"autoscaling_config": {"min_replicas": 0, "max_replicas": 2}},
             "prefill_config.deployment_config.autoscaling_config.min_replicas: 0 is not allowed:"
-            " decode engines ask nobody where there is no prefill engine",
+            " without a prefill engine decode engines ask for none",
         ),
         (
             (*ENGINE, "data_parallel_size"),
@@ -152,8 +152,8 @@ def test_the_application_is_an_ingress_a_decode_and_a_prefill_deployment() -> No
         (
             ("prefill_config", "classes"),
             {"a": {"default": True}},
-            "prefill_config.classes: is not allowed: those of decode_config hold for both; leave it"
-            " out",
+            "prefill_config.classes: is not allowed: the classes of decode_config hold for"
+            " both; leave it out",
         ),
         (("llm_config",), {}, "args: unknown key 'llm_config'"),
         (("prefill_config",), 5, "prefill_config: 5 is not allowed: a mapping, the path of one"),

@@ -10,7 +10,7 @@ from tests.serve_configs import ENTRY, config, put
 
 PLACE = "applications[0].args.llm_configs[0]"
 DROPPED = [
-    (("engine_kwargs",), "device", "write accelerator_config: {kind: cpu, gpu or tpu} beside"),
+    (("engine_kwargs",), "device", "write accelerator_config: {kind: cpu, gpu or tpu} next to"),
     (("engine_kwargs",), "use_v2_block_manager", "leave it out, nothing took its place"),
     (("deployment_config",), "max_concurrent_queries", "write max_ongoing_requests"),
     (

@@ -55,7 +55,7 @@ def cancels(app: Any) -> Any:
 
 @dataclass
 class Replica:
-    """What stands before an engine, where it is reached, and OpenAI's client of it."""
+    """The middlewares before an engine, its address, and OpenAI's client for it."""
 
     llm: AsyncLLM
     gate: Gate
@@ -92,7 +92,7 @@ class Replica:
 
     async def until(self, found: Any) -> None:
         """The test's own time limit ends the wait."""
-        while not found():  # noqa: ASYNC110 - counts of the product, which tells nobody
+        while not found():  # noqa: ASYNC110 - counts of the product, which has no event for it
             await asyncio.sleep(0.01)
 
     async def idle(self) -> None:

@@ -1,4 +1,4 @@
-"""What of vLLM's executors ``replicas.server.vllm_engine`` leans on, and what it makes of it."""
+"""The parts of vLLM's executors that ``replicas.server.vllm_engine`` uses, and its results."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Ours beside vLLM's own scheduler over random lives (``--lives 1000`` for more of them)."""
+"""Ours against vLLM's own scheduler over random lives (``--lives 1000`` for more)."""
 
 from typing import Any
 

@@ -135,7 +135,7 @@ def arguments(tiny_llama):
 
 @pytest.fixture(scope="module")
 def whole(arguments):
-    """What vLLM says if no prompt is cut and nobody loses KV memory."""
+    """vLLM's answers if no prompt is cut and no request loses KV memory."""
     with engine(ours=False, max_num_batched_tokens=8192, max_num_seqs=64, **arguments) as llm:
         return said(llm)
 

@@ -27,7 +27,7 @@ def test_a_cap_of_one_under_64_running_drains_and_all_64_are_whole(rig):
         rig.step()
         running.append(len(rig.scheduler.running))
     assert running == sorted(running, reverse=True)
-    assert set(running) >= set(range(64))  # one by one, down to nobody
+    assert set(running) >= set(range(64))  # one by one, down to none
     assert all(rig.is_whole(f"r{index}", 10 + index) for index in range(64))
     report = rig.exchange()
     assert (report.finished, report.preemptions, report.max_running) == (64, 0, 1)

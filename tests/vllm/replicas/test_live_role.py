@@ -60,7 +60,7 @@ def test_it_keeps_its_itl_until_its_last_decode_has_ended_and_loses_nothing(rig)
     assert itl_ms(rig) == 20
     rig.run()
     assert all(rig.is_whole(f"r{k}", 30 + k) for k in range(4))
-    # What another engine has yet to read is nobody's decode.
+    # KV that another engine has yet to read is no decode.
     assert "p0" in rig.scheduler.requests
     assert told(rig, "prefill") == "prefill"
     assert itl_ms(rig) is None

@@ -151,7 +151,7 @@ def all_done(rig):
 
 
 class ByRequest(Remote):
-    """It sends the prompts of those that ask for it, as NIXL does."""
+    """It sends the prompts of requests that ask for it, as NIXL does."""
 
     loads_by_request = True
 

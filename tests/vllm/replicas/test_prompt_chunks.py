@@ -1,4 +1,4 @@
-"""How prompts are cut, in vLLM's own scheduler: long ones beside short ones, and blocks of states.
+"""How prompts are cut, in vLLM's own scheduler: long ones with short ones, and blocks of states.
 
 A step takes 20 ms and 1 ms for each token, so an SLA of 50 ms leaves room for 30 tokens.
 """
@@ -30,7 +30,7 @@ class Timed(Rig):
 
 
 def decoding(rig: Rig) -> set[str]:
-    """Those that run and have their first token."""
+    """Running requests with their first token."""
     return {r.request_id for r in rig.scheduler.running if r.num_output_tokens}
 
 

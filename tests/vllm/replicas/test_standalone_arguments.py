@@ -1,4 +1,4 @@
-"""The arguments in docs/standalone.md and k8s/standalone: vLLM takes them, and so do we."""
+"""The arguments in docs/standalone*.md and k8s/standalone: vLLM takes them, and so do we."""
 
 import re
 import shlex
@@ -14,18 +14,20 @@ from replicas.engine.settings import parse_settings
 from replicas.scheduler import DynamicBatchScheduler
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/standalone.md").read_text()
+PAGE = "".join(
+    (ROOT / "docs" / name).read_text() for name in ("standalone.md", "standalone-reference.md")
+)
 
 
 def after(program: str) -> list[str]:
-    """The arguments of the one command of the page that begins with ``program``."""
+    """The arguments of the one command on the pages that begins with ``program``."""
     blocks = re.findall(r"^```\w*\n(.*?)^```$", PAGE, re.M | re.S)
     (found,) = [block for block in blocks if block.startswith(program)]
     return shlex.split(found.removeprefix(program).replace("\\\n", " "))
 
 
 def values(key: str) -> Any:
-    """The block of YAML on the page with this key at its top."""
+    """The block of YAML on the pages with this key at its top."""
     blocks = [
         yaml.safe_load(text) for text in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.M | re.S)
     ]

@@ -91,7 +91,7 @@ def schedule(
             schedule({"a": (4, 100, 3), "b": (5, 0, 2)}, drafts={"a": [1, 2, 3]}),
             StepSample(1, 100, 5, 5 * 5 // 2, 0.5),
             ["b"],
-            id="drafts beside a request computed again",
+            id="drafts with a request computed again",
         ),
         pytest.param(
             schedule({f"r{k}": (2, 10, 0) if k % 2 else (1, 100, 3) for k in range(40)}),

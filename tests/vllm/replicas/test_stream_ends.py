@@ -49,7 +49,7 @@ class Client:
         return self.sent
 
     async def until_sent(self, count: int) -> None:
-        while len(self.sent) < count:  # noqa: ASYNC110 - the app tells nobody
+        while len(self.sent) < count:  # noqa: ASYNC110 - the app has no event for it
             await asyncio.sleep(0)
 
 

@@ -44,7 +44,7 @@ def test_where_all_is_there_it_advises_and_says_so_once(tiny_llama, caplog):
         rig = Rig.led(tiny_llama)
         Rig.led(tiny_llama)
     (said,) = [r.getMessage() for r in caplog.records if "99.1.0" in r.getMessage()]
-    assert "private things of vLLM that control leans on are there" in said
+    assert "private names of vLLM that control uses exist" in said
     rig.add_all(9, prompt=20, output=9)
     report = rig.exchange(limits(2))
     rig.step()

@@ -1,4 +1,4 @@
-"""The planner's KV memory and parameters, beside vLLM's own model classes and allocator."""
+"""The planner's KV memory and parameters, against vLLM's own model classes and allocator."""
 
 import pytest
 from transformers import AutoConfig
@@ -98,7 +98,7 @@ def test_every_family_that_is_planned_is_as_vllm_makes_it(family: str) -> None:
     planned = sorted(one.window for one in shape.attentions)
     assert planned == pytest.approx(
         windows, abs=1
-    )  # cohere2 counts the token itself beside its 4,096
+    )  # cohere2 counts the token itself in addition to its 4,096
     assert sum(one.kv_elements(1) for one in shape.attentions) * 2 == token_bytes
 
 

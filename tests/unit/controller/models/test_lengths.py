@@ -1,4 +1,4 @@
-"""Lengths of requests: moments of those that ended, survival of those that run."""
+"""Lengths of requests: moments of ended ones, survival of running ones."""
 
 import functools
 import math
@@ -209,7 +209,7 @@ def test_answers_are_as_long_as_they_will_be_and_not_as_those_that_ended() -> No
         found.append(live.mean_output)
         assert (live.n, live.input) == (known.n, known.input)
     assert np.mean(ended) < 0.5 * MEAN
-    # Nobody is past 400 tokens yet, and nobody is taken to get past 800: 17% of such a law.
+    # No request is past 400 tokens yet, and none is expected past 800: 17% of such a law.
     assert np.mean(found) == pytest.approx(MEAN * (1 - np.exp(-800 / MEAN)), rel=0.06)
 
 

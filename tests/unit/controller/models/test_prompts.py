@@ -45,7 +45,7 @@ def test_a_prompt_that_is_alone_takes_its_own_time_and_half_a_step_to_begin_with
 
 def test_the_wait_is_pollaczek_and_khinchines_for_ever() -> None:
     these = prompts(0.5 / load(prompts(1.0, 239.0, 717.0)), 239.0, 717.0)
-    spread, steps_s = 1 + 0.25, 478 / 240 * S  # 1 + CV^2, what a prompt takes beside others
+    spread, steps_s = 1 + 0.25, 478 / 240 * S  # 1 + CV^2, time of a prompt with others
     queue_s = spread * 0.5 * steps_s / (2 * (1 - 0.5))
     begin_s = (S + DECODES_S) / 4
     own_s = 478 * TOKEN_S + 2 * (DECODES_S + MIXED_S)
@@ -184,7 +184,7 @@ def test_a_chunk_ends_with_the_graphs_until_a_step_may_be_as_long_as_a_launch() 
     assert room(edge_s + 0.001) == room(EAGER_S - 0.001) == 480
     assert room(EAGER_S) == pytest.approx((EAGER_S - fixed_s) / BEYOND.c3)
     assert room(0.050) == pytest.approx((0.050 - fixed_s) / BEYOND.c3)
-    # So many decodes are beyond the graphs themselves: no prompt beside them is in time.
+    # So many decodes are beyond the graphs themselves: no prompt with them is in time.
     assert room(EAGER_S - 0.001, 600) < 0
 
 

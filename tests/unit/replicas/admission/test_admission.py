@@ -1,4 +1,4 @@
-"""Who is let in and who is refused, and how fast those that wait are served."""
+"""Which requests are admitted or refused, and how fast waiting ones are served."""
 
 from dataclasses import replace
 

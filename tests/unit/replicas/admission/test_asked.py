@@ -111,11 +111,17 @@ def test_a_keys_first_class_is_that_of_its_requests(headers, body, name, named):
 @pytest.mark.parametrize(
     ("headers", "body", "status", "param", "said"),
     [
-        ({}, {"service_tier": "gold"}, 403, "service_tier", "'gold' is not for this API key"),
+        ({}, {"service_tier": "gold"}, 403, "service_tier", "'gold' is not allowed for this"),
         ({"x-llm-d-inference-objective": "gold"}, {}, 403, "x-llm-d-inference-objective", "'gold'"),
         ({}, {"service_tier": "glod"}, 400, "service_tier", "'glod' is not a class"),
-        ({}, {"priority": -9}, 403, "priority", "this API key may not choose one"),
-        ({"x-vllm-priority": "-9"}, {}, 403, "x-vllm-priority", "this API key may not choose one"),
+        ({}, {"priority": -9}, 403, "priority", "this API key may not set a priority"),
+        (
+            {"x-vllm-priority": "-9"},
+            {},
+            403,
+            "x-vllm-priority",
+            "this API key may not set a priority",
+        ),
         ({"x-brimful-classes": "other"}, {}, 403, "service_tier", "this API key is for class"),
     ],
 )

@@ -71,8 +71,8 @@ def test_a_client_is_found_by_its_key_alone() -> None:
         (f"alice {SECRET} class=gold", "f: line 1: has a key that is not known"),
         (f"alice {SECRET} max_in_flight=0", "f: line 1: max_in_flight: must be a whole"),
         (f"alice {SECRET} classes=", "f: line 1: classes: must be a list"),
-        (f"alice {SECRET}\nalice {OTHER}", "f: a name stands there twice"),
-        (f"alice {SECRET}\nbob {SECRET}", "f: a key stands there twice"),
+        (f"alice {SECRET}\nalice {OTHER}", "f: a name is given twice"),
+        (f"alice {SECRET}\nbob {SECRET}", "f: a key is given twice"),
         (f"alice sha256:{DIGEST[:-1]}", "f: line 1: sha256: must be 64 hexadecimal digits"),
         ("keys: []", "f: holds no key"),
         (f"keys: [{SECRET}]", "f: keys[0]: must be a mapping with `name`"),
@@ -137,7 +137,7 @@ def test_a_file_that_was_broken_or_is_gone_changes_nothing(tmp_path: Path, said:
     now_s[0] = 2.0
     assert source.ring().find(FIRST.encode()) is not None
     assert [line.partition(":")[0] for line in said] == [
-        "The keys of before stay good, the changed ones are refused"
+        "The changed keys are refused, the keys before stay valid"
     ] * 2
     assert SECOND not in "".join(said)
     file.write_text(f"alice {SECOND}")

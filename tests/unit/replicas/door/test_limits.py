@@ -113,7 +113,7 @@ def test_answers_times_prompts_are_bounded_together(prompts: dict[str, Any]) -> 
 HUGE = 54661120633939034112
 
 
-NUMBER, TEXT = "a whole number of at most 64 bits", "text that is no Unicode (a lone surrogate)"
+NUMBER, TEXT = "a whole number of at most 64 bits", ("text that is not Unicode (a lone surrogate)")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ PARTS = [{"type": "input_text", "text": "a"}]
     [
         (
             {**OUTPUT, "output": PARTS, "created_by": "a"},
-            "an output in parts is not served beside created_by; allowed: one of the two",
+            ("an output in parts is not served with created_by; allowed: one of the two"),
         ),
         ({"type": "computer_call"}, "an item of type 'computer_call' is not served here; allowed"),
         ({"type": "compaction", "role": "user"}, "an item of type 'compaction' is not served"),

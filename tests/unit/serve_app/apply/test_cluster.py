@@ -157,7 +157,7 @@ def test_what_takes_new_replicas_is_not_sent_unasked(apply: Apply, flags: Any) -
     ("path", "value", "flags", "says"),
     [
         *[
-            (path, value, [], "Deploy it beside the old one")
+            (path, value, [], "Deploy the new one first")
             for path, value in (
                 ((*LLM, "model_loading_config", "model_id"), "n"),
                 ((*LLM, "emulate"), {"profile": "h100-llama-8b-vllm"}),
@@ -169,7 +169,7 @@ def test_what_takes_new_replicas_is_not_sent_unasked(apply: Apply, flags: Any) -
         ((*LLM, "engine_kwargs"), 3, [], "llm_configs[0].engine_kwargs"),
         (("deployments",), [None], [], "applications[0].deployments[0]"),
         (("deployments",), 3, [], "applications[0].deployments"),
-        (LLM, "entry.yaml", [], "write the entry itself"),
+        (LLM, "entry.yaml", [], "write the entry inline"),
         ((*LLM, "batching"), 3, [], "llm_configs[0].batching"),
     ],
     ids=str,

@@ -36,10 +36,10 @@ def test_a_request_is_read_and_gets_the_class_that_it_does_not_name() -> None:
 @pytest.mark.parametrize(
     ("text", "said", "custom_id"),
     [
-        (b"{", "no JSON", None),
-        (b"[" * 100_000, "no JSON", None),
-        (b"\xff\xfe", "no JSON", None),
-        (b"[1]", "no JSON object", None),
+        (b"{", "not JSON", None),
+        (b"[" * 100_000, "not JSON", None),
+        (b"\xff\xfe", "not JSON", None),
+        (b"[1]", "not a JSON object", None),
         (line(custom_id=3), "custom_id", None),
         (line(custom_id=""), "custom_id", None),
         (line(method="GET"), "method: 'GET' is not allowed: POST", "a"),

@@ -87,7 +87,7 @@ async def test_a_malformed_line_and_a_refused_request_are_error_lines(store: Sto
     assert told["request_counts"] == {"total": 5, "completed": 2, "failed": 3}
     errors = lines_of(store, told["error_file_id"])
     assert [line["custom_id"] for line in errors] == [None, "r1", "r2"]
-    assert errors[0]["error"]["message"] == "line 2: the line is no JSON"
+    assert errors[0]["error"]["message"] == "line 2: the line is not JSON"
     assert errors[1]["response"]["status_code"] == 400
 
 

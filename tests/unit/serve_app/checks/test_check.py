@@ -133,7 +133,7 @@ BEGINS: list[tuple[str, Any, str]] = [
      f"{OVER}.user_config.batching.max_running.max: 100 is above max_num_seqs=64"),
     # It would bring Ray's own policy back, without a word.
     ("/deployments", [{"name": MODEL, "autoscaling_config": {"max_replicas": 5}}],
-     f"{OVER}.autoscaling_config: takes the place of the entry's whole block"),
+     f"{OVER}.autoscaling_config: replaces the entry's whole block"),
     ("/deployments", [{"name": MODEL, "ray_actor_options": ACTOR}],
      f"{OVER}.ray_actor_options.runtime_env.env_vars.A: 1 is not allowed"),
     ("deployment_config.user_config", {"any": 1}, f"{DEPLOYMENT}.user_config: unknown key 'any'"),
@@ -211,7 +211,7 @@ def test_a_log_of_prompts_and_scaling_without_effect_are_noted(check):
     data = having("deployment_config", {"num_replicas": 1})
     assert check(having("engine_kwargs.enable_log_requests", True, data)).notes == [
         f"{PLACE}.scaling: has no effect without deployment_config.autoscaling_config",
-        f"{ENGINE}.enable_log_requests: what clients ask or are answered is written to the log",
+        f"{ENGINE}.enable_log_requests: the log would hold requests or answers of clients",
     ]
 
 
@@ -280,8 +280,8 @@ def test_a_sound_pair_is_described_by_its_roles_and_its_overrides_are_known(chec
 @pytest.mark.parametrize(
     ("path", "value", "line"),
     [
-        (("llm_configs",), [entry()], f"{ARGS}: llm_configs is not allowed beside prefill_config"),
-        (("decode_config",), None, f"{ARGS}.decode_config: required key is missing beside"),
+        (("llm_configs",), [entry()], f"{ARGS}: llm_configs is not allowed with prefill_config"),
+        (("decode_config",), None, f"{ARGS}.decode_config: required key is missing with"),
         (("prefill_config", "model_loading_config", "model_id"), "n",
          f"{ARGS}.prefill_config.model_loading_config.model_id: 'n' is not allowed"),
         (("decode_config", "engine_kwargs", "max_num_seq"), 3,
@@ -304,8 +304,8 @@ def test_a_console_beside_models_with_keys_says_who_may_see_it(check):
     for args, problem, summary in (
         ({}, "applications[1].args.security.keys: required key is missing", None),
         ({"theme": 1, "security": keys}, "applications[1].args: unknown key 'theme'", None),
-        ({"security": keys}, None, "whoever has a key"),
-        ({"security": {"keys": None}}, None, "whoever reaches it"),
+        ({"security": keys}, None, "everyone who has a key"),
+        ({"security": {"keys": None}}, None, "everyone who reaches it"),
     ):
         found = check({"applications": [*data["applications"], {**console, "args": args}]})
         if problem is None:
@@ -337,7 +337,7 @@ def test_batches_name_a_class_that_there_is(check, tmp_path):
         ("- a\n- b\n", "top level: must be a mapping, got ['a', 'b']"),
         (
             "import_path: a:b\nargs: {}\n",
-            "top level: is an application; it belongs into a list: applications: [{...}]",
+            "top level: is an application; it belongs in a list: applications: [{...}]",
         ),
         ("applications: []\n---\nb: 1\n", "2 YAML documents; Ray Serve reads the first one only"),
     ],

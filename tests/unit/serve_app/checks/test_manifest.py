@@ -1,4 +1,4 @@
-"""The RayService of k8s/base, and what is said of a broken one and of objects beside it."""
+"""The RayService of k8s/base, and findings on a broken one and on other objects."""
 
 import re
 from typing import Any
@@ -101,7 +101,7 @@ BROKEN: list[tuple[KeyPath, Any, str]] = [
     ((*WORKER, "startupProbe"), {"tcpSocket": {"port": "serve"}, "failureThreshold": 9},
      f"{WORKER_PLACE}.startupProbe: asks Serve, which answers while a replica is ready: after 90"),
     ((*HEAD, "readinessProbe"), HEALTH,
-     f"{HEAD_PLACE}.readinessProbe: asks Serve, which KubeRay deploys once the head is ready"),
+     f"{HEAD_PLACE}.readinessProbe: asks Serve, which KubeRay deploys only once the head is ready"),
 ]  # fmt: skip
 
 
@@ -158,7 +158,7 @@ GROWS = (*CLUSTER, "enableInTreeAutoscaling")
         ({TENSOR: 16}, {(*WORKER, "resources"): {}}, None),
         ({TENSOR: 16}, {(*WORKERS, "rayStartParams"): {"num-gpus": "2"}}, None),
         ({at(AUTO): {"min_replicas": 9, "max_replicas": 9}}, {},
-         f"{SERVE_PLACE}: the replicas at least ask for 9 GPU of 8 in all groups"),
+         f"{SERVE_PLACE}: the replicas ask for at least 9 GPU of 8 in all groups"),
     ],
     ids=str,
 )  # fmt: skip
@@ -207,7 +207,7 @@ def test_a_timeout_of_requests_is_held_against_the_longest_answer(check, changes
     for path, value in changes.items():
         data = having(path, value, data)
     place = "http_options.request_timeout_s: 20 is enough for"
-    assert check(data).notes == ([f"{place} {said}: longer ones are cut"] if said else [])
+    assert check(data).notes == ([f"{place} {said}: longer answers are cut"] if said else [])
     assert check(having("//http_options", {}, data)).notes == []
 
 
@@ -218,13 +218,13 @@ def test_clocks_of_a_drain_of_haproxy_and_of_a_route_are_held_against_it(check, 
     assert note.startswith(says)
     name = "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S"
     (note,) = found(set_env(service, HEAD, **{name: None})).notes
-    said = f"{HEAD_PLACE}.env.{name} (Ray's own, as none is given): '120' is enough for 2400 tokens"
+    said = f"{HEAD_PLACE}.env.{name} (Ray's default): '120' is enough for 2400 tokens"
     assert note.startswith(said)
     other = {"timeouts": {"request": "9s"}, "backendRefs": [{"name": "brimful-head-svc"}]}
     slow = {"timeouts": {"request": "0s", "backendRequest": "1m30s"}, "backendRefs": [REF]}
     (note,) = found(service, route("HTTPRoute", {"rules": [other, slow]})).notes
     place = "document 2: spec.rules[1].timeouts.backendRequest: '1m30s' is enough for 1800 tokens"
-    assert note == f"{place} at 50 ms, and an answer may have 16384 (819 s): longer ones are cut"
+    assert note == f"{place} at 50 ms, and an answer may have 16384 (819 s): longer answers are cut"
     assert [seconds(one) for one in ("1h30m", 60, "infinity", None, "")] == [5400, 60, 0, 0, 0]
 
 

@@ -19,7 +19,7 @@ TENSOR = {"engine_kwargs": {"tensor_parallel_size": 2}}
         ({"accelerator_type": "H100"}, [CARD], f"{ASKS} 0.001 accelerator_type:H100 of 0"),
         (TENSOR, [CARD], f"{ASKS} 2 GPU of 1 in all nodes"),
         (TENSOR, [CARD, CARD], None),
-        ({"deployment_config": {"num_replicas": 2}}, [CARD], "the replicas at least ask for 2 GPU"),
+        ({"deployment_config": {"num_replicas": 2}}, [CARD], "the replicas ask for at least 2 GPU"),
         ({"accelerator_config": {"kind": "cpu"}}, [CPUS], None),
     ],
     ids=str,

@@ -1,4 +1,4 @@
-"""The tiny model is made once, and another kind of it anew."""
+"""The tiny model is made once, and once for each kind."""
 
 from pathlib import Path
 

@@ -25,10 +25,10 @@ def test_what_was_sent_counts_until_newer_figures_have_it() -> None:
     assert made.choose("ab", ASKED, NOW_S).replica == "a"
     made.sent("a", ASKED, NOW_S)
     assert made.choose("ab", ASKED, NOW_S).replica == "b"
-    # Figures of before it came in say nothing of it ...
+    # Older figures do not include it.
     made.update("a", room(NOW_S + FLIGHT_S / 2), NOW_S + 0.5)
     assert made.choose("ab", ASKED, NOW_S + 0.5).replica == "b"
-    # ... and later ones all of it.
+    # Later ones include it.
     made.update("a", room(NOW_S + 0.6, prompt_backlog_tokens=100), NOW_S + 1)
     assert made.choose("ab", ASKED, NOW_S + 1).replica == "a"
 

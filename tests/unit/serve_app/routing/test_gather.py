@@ -80,7 +80,7 @@ def test_the_cap_is_of_the_strictest_and_others_fill_a_replica_beyond_it() -> No
     # One that does not say what it could run goes by its cap.
     old = chooser({name: room(running=20) for name in "abc"})
     assert old.choose("abc", ASKED, NOW_S, end=BACK).wait_s == pytest.approx(1.0)
-    # So it is with the rate at which prompts are computed beside the SLA, and without.
+    # The same for the rate of prompts with the SLA, and without.
     quick = chooser({name: room(most_prefill_tokens_per_s=5000.0) for name in "abc"})
     assert quick.choose("abc", ASKED, NOW_S, end=FRONT).wait_s == pytest.approx(0.5)
     assert quick.choose("abc", ASKED, NOW_S, end=BACK).wait_s == pytest.approx(0.1)

@@ -64,8 +64,8 @@ def test_a_router_that_is_named_to_ray_serve_itself_stays() -> None:
     assert problems(
         deployment_config={"request_router_config": mine}, router={"policy": "headroom"}
     ) == [
-        "llm_configs[0].router: is not allowed with deployment_config.request_router_config, which"
-        " names a router, too; leave one of them out"
+        "llm_configs[0].router: is not allowed with deployment_config.request_router_config,"
+        " which also names a router; leave one of them out"
     ]
 
 

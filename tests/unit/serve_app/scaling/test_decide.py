@@ -48,9 +48,9 @@ def unmodelled(**numbers: float) -> ReplicaLoad:
         ([UNMODELLED], {}, 1),
         ([UNMODELLED], {"target": 2}, 2),
         ([unmodelled(waiting=5.0, running=40.0, max_running=1.0)], {}, 2),  # 45 at 40 each
-        # More run than the cap has become: they drain, and it holds nobody back.
+        # More run than the new cap: they drain, and the cap holds no request back.
         ([unmodelled(running=300.0)], {}, 1),
-        # 19/s at 6.8 each are three, and the one that is out of reach stands beside them.
+        # 19/s at 6.8 each are three, and the replica out of reach is in addition.
         ([replace(OUT, demand_per_s=9.0), one(10.0)], {}, 4),
         # A first replica is asked for by what waits outside.
         ([], {"target": 0, "minimum": 0, "queued": 3.0}, 1),
@@ -239,7 +239,7 @@ def test_a_deep_queue_in_more_than_half_of_the_engines_is_deep(engines, wanted):
 
 @pytest.mark.parametrize(("refused_per_s", "wanted"), [(0.0, 1), (4.0, 2)])
 def test_what_is_refused_would_make_a_queue_deep(refused_per_s, wanted):
-    """100 wait at a cap of 64: a queue of 2 caps only with those that were refused in 30 s."""
+    """100 wait at a cap of 64: a queue of 2 caps only with the requests refused in 30 s."""
     busy = deep(100.0, arrivals=8.0, running=64.0, refused_per_s=refused_per_s)
     first, last = looks(scaler(), [reading(busy)] * 2, 30.0)
     assert (first.desired, last.desired) == (1, wanted)

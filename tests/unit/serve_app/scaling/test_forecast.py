@@ -46,7 +46,7 @@ def test_noise_is_averaged_and_bursts_are_covered() -> None:
     rng = random.Random(1)
     noisy = watched([rng.gauss(10.0, 0.5) for _ in range(720)])[-100:]
     assert 10.0 < sum(noisy) / 100 < 11.0
-    # Now twice the mean, now nothing, for tens of seconds each: nearly all of it is provided for.
+    # Now twice the mean, now nothing, for tens of seconds each: nearly all is provided for.
     bursts = watched([20.0 * (rng.random() < 0.5) for _ in range(720)])[-100:]
     assert 18.5 < sum(bursts) / 100 < 22.0
 

@@ -55,7 +55,7 @@ def test_one_that_waited_for_a_machine_is_not_the_rule() -> None:
 def test_a_start_in_which_the_clock_went_back_is_not_learned() -> None:
     starts = watched((1000, 1, 1), (1010, 1, 3), (10, 1, 3), (50, 2, 3))
     assert not starts.learned
-    assert starts.next_s(50) == 60  # nobody knows since when the other one is coming
+    assert starts.next_s(50) == 60  # it is unknown since when the other one is coming
     starts.observe(60, 2, 4)
     starts.observe(100, 4, 4)
     assert starts.takes_s == 40
