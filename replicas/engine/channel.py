@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from controller.records import EngineReport, from_wire
 from replicas.engine.governor import LOCAL
+from replicas.engine.request_recorder import RequestRecorder
 from replicas.engine.step_recorder import StepRecorder
 from replicas.engine.timeline import Recorder
 
@@ -55,9 +56,6 @@ def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:
 
 
 def _requests(core: Any, owner: str, on: bool) -> dict[str, Any] | None:
-    # Imported here: the vLLM of a ``Bystander`` may lack names that this module uses.
-    from replicas.engine.request_recorder import RequestRecorder
-
     return _recorded(core.scheduler, REQUESTS, RequestRecorder, owner, on)
 
 
