@@ -171,6 +171,10 @@ def _is_count(value: Any) -> bool:
 class RolesOptions(Block):
     """How many engines compute prompts for others, if every engine can do both (decision 40)."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "link_latency_ms": "a KV transfer is taken to begin after 1 ms"
+    }
+
     prefill: Literal["auto"] | int = Field(
         "auto",
         description="engines that compute prompts: as many as let the fleet carry most, or a number"
@@ -182,7 +186,6 @@ class RolesOptions(Block):
         " forecast to come sooner; false: all prompts go through a prefill engine if there is one",
     )
     link_gbit_s: float = Field(25.0, gt=0, description="bandwidth of a KV transfer, Gbit/s")
-    link_latency_ms: float = Field(1.0, ge=0, description="latency of a KV transfer")
 
     @field_validator("prefill", mode="before")
     @classmethod

@@ -90,7 +90,6 @@ MORE = {
     " past the SLA too",
     "batching.enforce": "`brimful enforce` switches it while it runs",
     "batching.paper.l0": "[why](decisions/0003-which-l0.md)",
-    "admission.max_body_mb": "unless security.limits.max_body_mb is lower",
     "batching.roles": "[prefill-decode.md](prefill-decode.md)",
 }
 OTHER = {  # it does not go together with keys.file

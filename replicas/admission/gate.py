@@ -158,11 +158,6 @@ class Gate:
         self.named_classes = named_classes
         self._unstarted: dict[str, _Call] = {}  # by vLLM's own request id
 
-    @property
-    def most_body_bytes(self) -> int:
-        """The largest allowed body."""
-        return int(self.admission.config.max_body_mb * 1e6)
-
     def ticket(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Ticket:
         """The context of a request that has arrived.
 

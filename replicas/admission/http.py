@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from replicas.admission import api_errors
 from replicas.admission.answers import SERVER_ERROR, Answer, RefusedError, no_replica
-from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, send_answer
-from replicas.admission.asked import TIER, check_headers, too_long
+from replicas.admission.asgi import FIELDS, App, Message, Receive, Send, send_answer
+from replicas.admission.asked import TIER, check_headers
 from replicas.admission.gate import Gate, Ticket, current, ends_with_engine
 
 # Paths of requests that wait for the engine's first token.
@@ -99,10 +99,8 @@ class AdmissionMiddleware:
         check_headers(named)
         if scope["method"] != "POST":
             return None
-        body: Body | None = scope.get(BODY)  # None if the client left before its end
-        if body is not None and body.size_bytes > gate.most_body_bytes:
-            raise too_long(gate.most_body_bytes)
-        return gate.ticket(dict(named), {} if body is None else body.fields)
+        # No fields if the client left before the body's end.
+        return gate.ticket(dict(named), scope.get(FIELDS, {}))
 
 
 class _HeldAnswer:

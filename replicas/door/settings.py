@@ -1,7 +1,8 @@
 """The ``security`` block of an application: what its auth middleware admits."""
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -33,29 +34,29 @@ class KeysFrom(Block):
 class Limits(Block):
     """Bounds on one request; vLLM's own bounds hold as well."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "max_n": "max_sequences bounds n times the prompts of a request",
+        "max_prompts": "max_sequences bounds n times the prompts of a request",
+        "max_logprobs": "engine_kwargs.max_logprobs bounds them",
+    }
+
     max_body_mb: float = Field(
         8.0,
         gt=0,
         le=1024,
         description="a request's body, MB; it is parsed here, and again by the app",
     )
-    max_n: int = Field(128, ge=1, description="n: answers to a prompt; as OpenAI has it")
-    max_prompts: int = Field(
-        2048, ge=1, description="prompts, or texts to embed, in one request; as OpenAI has it"
-    )
     max_sequences: int = Field(
-        2048, ge=1, description="n times the prompts of one request: what the engine gets of it"
+        2048,
+        ge=1,
+        description="n times the prompts, or texts to embed, of one request: what the engine gets"
+        " of it",
     )
     max_tokens: int | None = Field(
         None,
         ge=1,
         description="max_tokens, max_completion_tokens, max_output_tokens, and what requests get"
         " that would otherwise go on to the model's length; None: that length",
-    )
-    max_logprobs: int | None = Field(
-        None,
-        ge=0,
-        description="logprobs, top_logprobs, prompt_logprobs; None: vLLM's max_logprobs",
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from controller.records import EngineReport, from_wire
 from replicas.engine.governor import LOCAL
-from replicas.engine.request_recorder import RequestRecorder
 from replicas.engine.step_recorder import StepRecorder
 from replicas.engine.timeline import Recorder
 
@@ -56,6 +55,8 @@ def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:
 
 
 def _requests(core: Any, owner: str, on: bool) -> dict[str, Any] | None:
+    from replicas.engine.request_recorder import RequestRecorder  # it imports vLLM
+
     return _recorded(core.scheduler, REQUESTS, RequestRecorder, owner, on)
 
 

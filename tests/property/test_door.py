@@ -22,14 +22,12 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=6,
 )
-FIELDS = ("n", "max_tokens", "max_completion_tokens", "logprobs", "prompt_logprobs", "prompt")
+FIELDS = ("n", "max_tokens", "max_completion_tokens", "prompt", "input")
 bodies = st.dictionaries(st.sampled_from(FIELDS), json_values)
 limits = st.builds(
     Limits,
-    max_n=st.integers(1, 10),
-    max_prompts=st.integers(1, 10),
+    max_sequences=st.integers(1, 10),
     max_tokens=st.none() | st.integers(1, 10),
-    max_logprobs=st.none() | st.integers(0, 10),
 )
 headers = st.lists(
     st.tuples(
@@ -78,7 +76,7 @@ def test_a_body_that_passed_asks_for_no_more_than_it_may(fields: Any, limits: Li
     except BadRequestError as error:
         assert error.answer.param in fields
         return
-    for name, most in (("n", limits.max_n), ("max_tokens", limits.max_tokens)):
+    for name, most in (("n", limits.max_sequences), ("max_tokens", limits.max_tokens)):
         value = fields.get(name)
         if most is not None and isinstance(value, int | float):
             assert not value > most

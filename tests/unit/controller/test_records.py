@@ -103,7 +103,7 @@ def test_a_table_with_a_wrong_number_is_refused(table: str, wrong: float) -> Non
 
 
 SENT = ReplicaReport, BatchLimits, BatchingConfig, _Remembered
-PINNED = 2, "09782eb8"
+PINNED = 3, "c520b170"
 PACKED = ROW_COLUMNS, survival.EDGES, histogram.LOWEST_S, histogram.PER_DECADE, histogram.BINS
 
 
