@@ -52,7 +52,7 @@ def test_any_block_is_taken_or_refused_in_words(data: Any) -> None:
         assert all("security" in line for line in error.problems)
 
 
-@given(text=st.text() | st.text(alphabet="keys:-[]{}, #;=\n\tabc019") | json_values.map(json.dumps))
+@given(text=st.text() | st.text(alphabet="keys:, #;=\n\tabc019") | json_values.map(json.dumps))
 def test_any_text_is_keys_or_refused(text: str) -> None:
     try:
         assert parse_keys(text, "f").keys
@@ -62,7 +62,7 @@ def test_any_text_is_keys_or_refused(text: str) -> None:
 
 @given(where=st.integers(0, 60), noise=st.text(max_size=5))
 def test_a_broken_file_never_shows_its_key(where: int, noise: str) -> None:
-    good = f"keys: [{{name: alice, key: {KEY}, classes: [a, b]}}]"
+    good = f"alice {KEY} classes=a,b; bob {KEY}"
     try:
         parse_keys(good[:where] + noise + good[where:], "f")
     except ConfigError as error:
