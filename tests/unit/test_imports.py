@@ -27,7 +27,7 @@ LIGHT = [
     "replicas.engine.executor",
     "replicas.server.otlp",
     "replicas.engine.step_recorder",
-    "replicas.server.timeline_link",
+    "replicas.server.minute",
     "replicas.engine.settings",
     "replicas.server.startup",
     "replicas.profiles.profile_file",
