@@ -1,7 +1,7 @@
 """The controller's loop: pools reports, decides each replica's limits. Pure; time comes in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from statistics import median
 from typing import Any
 
@@ -265,26 +265,18 @@ class ControlLoop:
             member = group.members[report.replica_id]
             own = fit(member.stats)
         models = [m for m in (pool.model, decision.model) if m is not None]
+        decided = {f.name: getattr(decision, f.name) for f in fields(decision)}
         return BatchLimits(
+            **decided | {"model": own or pool.model},
             lease_s=self.slower * config.lease_s,
             period_s=self.slower * config.period_s,
-            max_running=decision.max_running,
-            token_budget=decision.token_budget,
-            reason=decision.reason,
             enforce=config.enforce,
             capacity_per_s=capacity,
             capacity_error_frac=error_frac,
-            model=own or pool.model,
             replicas=pool.replicas,
             # Either model: the group's sets the capacity, the replica's own its published cap.
             sla_out_of_reach=itl_s is not None and any(out_of_reach(m, itl_s) for m in models),
             switches=self._switches,
-            target_s=decision.target_s,
-            target_full_s=decision.target_full_s,
-            counted_waiting=decision.counted_waiting,
-            by_class=decision.by_class,
-            reserve=decision.reserve,
-            late_anyway=decision.late_anyway,
         )
 
     def sizes(self) -> dict[str, int]:

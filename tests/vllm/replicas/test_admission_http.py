@@ -11,6 +11,7 @@ import pytest
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.exceptions import EngineDeadError
 
+from controller.records import to_wire
 from controller.request_slo import KEY, of_class
 from replicas.admission.drain import EngineView
 from replicas.admission.gate import Gate, current
@@ -218,11 +219,11 @@ async def test_the_engine_is_told_what_a_class_is_promised_and_by_nobody_else() 
     mine = SamplingParams(extra_args={"other": 1, KEY: {"itl_s": 1e-3}})
     for name in CLASSES.by_name:
         current.set(gate.ticket({}, {"service_tier": name}))
-        promised = of_class(CLASSES.by_name[name]).to_wire()
+        promised = to_wire(of_class(CLASSES.by_name[name]))
         assert await told(engine, mine) == {"other": 1, KEY: promised}
     current.set(None)
     assert await told(engine, SamplingParams()) == {
-        KEY: of_class(CLASSES.by_name["silver"]).to_wire()
+        KEY: to_wire(of_class(CLASSES.by_name["silver"]))
     }
     assert mine.extra_args == {"other": 1, KEY: {"itl_s": 1e-3}}  # the client's own object
 
