@@ -47,7 +47,6 @@ class _Member:
     config: BatchingConfig
     base: BatchingConfig
     received_s: float
-    joined_at_exchange: int
     history: RowHistory
     fit: Fit | None = None
     limits: BatchLimits = field(init=False)
@@ -81,7 +80,6 @@ class ControlLoop:
     """
 
     def __init__(self) -> None:
-        self._exchanges = 0
         self._groups: dict[str, _Group] = {}
         self._switches: Switches = ()
         self.slower = 1.0
@@ -94,7 +92,6 @@ class ControlLoop:
             ConfigError: the bounds do not fit the replica's engine; nothing was changed.
         """
         check_report(report)
-        self._exchanges += 1
         self.learn_switches(report.switches)
         config.upper_bound(report.engine.max_num_seqs)
         group = self._groups.setdefault(report.group, _Group())
@@ -112,7 +109,6 @@ class ControlLoop:
             config,
             base,
             now_s,
-            last.joined_at_exchange if last else self._exchanges,
             RowHistory() if last is None or restarted else last.history,
             tail_frac=last.tail_frac if last else None,
         )
@@ -287,14 +283,11 @@ class ControlLoop:
         """Everything the loop knows, for people: groups, their pool, each replica and its limits.
 
         Returns:
-            ``{"exchanges", "switches", "groups": {name: {"policy", "on", "pool", "replicas": {id:
-            {"age_s", "joined_at_exchange", "batching", "report", "limits"}}}}}`` with records as
-            they are; exchanges are counted over all replicas since this life began. A group whose
-            replicas bring several configurations names all their policies; ``on``: not switched
-            off.
+            ``{"switches", "groups": {name: {"policy", "on", "pool", "replicas": {id: {"age_s",
+            "batching", "report", "limits"}}}}}`` with records as they are. A group whose replicas
+            bring several configurations names all their policies; ``on``: not switched off.
         """
         return {
-            "exchanges": self._exchanges,
             "switches": self._switches,
             "groups": {
                 name: {
@@ -304,7 +297,6 @@ class ControlLoop:
                     "replicas": {
                         replica_id: {
                             "age_s": now_s - member.received_s,
-                            "joined_at_exchange": member.joined_at_exchange,
                             "batching": member.config,
                             "report": member.report,
                             "limits": member.limits,
