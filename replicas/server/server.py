@@ -20,7 +20,7 @@ from replicas.engine import channel
 from replicas.engine.settings import EngineSettings, parse_live, parse_settings
 from replicas.server.autoscaling_stats import autoscaling_stats, scaled_by_another
 from replicas.server.engine_facts import engine_facts
-from replicas.server.metrics import AdmissionMetrics, DoorMetrics, ReplicaMetrics
+from replicas.server.metrics import DoorMetrics, ReplicaMetrics
 from replicas.server.proxies import go_past
 from replicas.server.routing_stats import DEAD, KEY
 from replicas.server.startup import REPLICA, gc_paused
@@ -70,7 +70,7 @@ class BrimfulServer(LLMServer):
         settings = parse_settings(self._llm_config.engine_kwargs["additional_config"])
         assert settings.group is not None  # set by the app builder
         self._sla = settings.batching.sla
-        self._admission_metrics = AdmissionMetrics()
+        self._metrics = ReplicaMetrics()
         answer_for_grammars(self.engine._engine_client)
         self._tracing = self._trace()  # before admission: refusals do not reach it
         self._gate = self._admit(settings)
@@ -84,7 +84,7 @@ class BrimfulServer(LLMServer):
             settings.batching,
             replica_id=serve.get_replica_context().replica_id.unique_id,
             group=settings.group,
-            metrics=ReplicaMetrics(),
+            metrics=self._metrics,
             leaving=self._leaving,
             on_report=self._reported,
         )
@@ -221,7 +221,7 @@ class BrimfulServer(LLMServer):
     def _reported(self, report: EngineReport) -> None:
         if self._gate is not None:
             self._gate.learn(report, self._sla)
-            self._admission_metrics.publish(self._gate.admission)
+            self._metrics.publish_admission(self._gate.admission)
 
     async def timeline(self) -> dict[str, Any]:
         """Which request held which slot of the batch in the last minute, for the console.
