@@ -17,9 +17,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 from replicas.workarounds.vllm_moved import PLACES
-from replicas.workarounds.vllm_versions import NEWEST, OLDEST, number_of
-from tools.vllm_private import ENGINE, Thing, attributes, imported, missing
-from tools.vllm_source import VllmSource
+from replicas.workarounds.vllm_private import (
+    ENGINE,
+    Thing,
+    attributes,
+    imported,
+    missing,
+    number_of,
+)
+from replicas.workarounds.vllm_source import VllmSource
+from replicas.workarounds.vllm_versions import NEWEST, OLDEST
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "vllm"

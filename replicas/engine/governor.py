@@ -59,7 +59,7 @@ class Governor:
         group: the group whose switches turn enforcement off and on while engines run
             (``controller.switch``).
         untested_since_ms: Unix time at which this untested vLLM started; limits are applied only if
-            a later switch says so. None: this vLLM is tested.
+            a later switch says so, infinite: never. None: this vLLM is tested.
         guard: runs the policy's code. If limiting a step fails, the last step's cap and token
             budget hold for a lease, then vLLM's own limits. If the local control loop fails, its
             last limits hold for a lease, then the configured ones. None: errors are raised.

@@ -4,7 +4,7 @@ from typing import Any
 
 import vllm
 
-from replicas.workarounds.vllm_versions import number_of
+from replicas.workarounds.vllm_private import number_of
 
 PARTS_OF_BLOCKS = (0, 27)  # the first vLLM that also cuts such prompts inside a block
 

@@ -48,7 +48,7 @@ from replicas.engine.waiting_queues import order_waiting, step_aside
 from replicas.profiles.profile_file import load_profile
 from replicas.workarounds import cpu_workers
 from replicas.workarounds.grammar_faults import GrammarFaults
-from replicas.workarounds.vllm_versions import installed_is_tested
+from replicas.workarounds.vllm_versions import installed_doubt
 
 logger = logging.getLogger("vllm.brimful")  # vLLM's own handler shows it
 SET = "setting the limits of a step"  # names what failed, for logs; the Governor has its own
@@ -72,7 +72,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             take_back(self, AsyncScheduler)
         settings = parse_settings(self.vllm_config.additional_config)
         check_options(settings.checked, self, has_controller=settings.leased)
-        trusted = settings.enforce == "on" or installed_is_tested()
+        trusted = settings.enforce == "on" or installed_doubt() is None
         self._cap_name, self.reports_grammar_errors = cap_name(self), settings.leased
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block

@@ -24,6 +24,7 @@ from replicas.server.metrics import DoorMetrics, ReplicaMetrics
 from replicas.server.proxies import go_past
 from replicas.server.routing_stats import DEAD, KEY
 from replicas.server.startup import REPLICA, gc_paused
+from replicas.workarounds.vllm_versions import installed_doubt
 
 with gc_paused():  # these import vLLM
     from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
@@ -115,7 +116,9 @@ class BrimfulServer(LLMServer):
 
     def _move(self, settings: EngineSettings) -> tuple[Failover | None, Carried | None]:
         """What moves the requests of a dead engine to others; None: nothing does."""
-        if not settings.failover.relay_s or settings.role == "prefill":
+        doubt = installed_doubt()
+        lacking = doubt is not None and doubt.lacking  # ``Bystander`` knows of no moved requests
+        if not settings.failover.relay_s or settings.role == "prefill" or lacking:
             return None, None
         client, context = self.engine._engine_client, serve.get_replica_context()
         own, peers = context.replica_id.unique_id, Peers(context)

@@ -1,20 +1,88 @@
-"""Which versions of vLLM were tested, and what is said of one that was not (docs/versions.md)."""
+"""Which versions of vLLM were tested, and what to think of one that was not.
+
+``docs/versions.md`` has the same table, by what ``make versions`` shows.
+"""
 
 import logging
-import re
-import sys
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
-Number = tuple[int, int]
+from replicas.workarounds.vllm_private import (
+    ENGINE,
+    Thing,
+    attributes,
+    imported,
+    missing,
+    number_of,
+)
+from replicas.workarounds.vllm_source import VllmSource
 
-OLDEST, NEWEST = "0.25.0", "0.33.0"
 logger = logging.getLogger(__name__)
 
+PAGE = "docs/versions.md"
 
-def number_of(release: str) -> Number:
-    """The first two numbers of a version; one without any is newer than all others."""
-    found = re.match(r"(\d+)\.(\d+)", release)
-    return (sys.maxsize, 0) if found is None else (int(found[1]), int(found[2]))
+
+class Tested(NamedTuple):
+    """What was seen of one version.
+
+    Args:
+        engine: of the scheduler, wherever vLLM runs (``vllm serve``, ``vllm.LLM``).
+        served: of the whole, in Ray Serve LLM 2.60.
+    """
+
+    release: str
+    engine: str
+    served: str
+
+
+NO_RAY = "no: Ray Serve LLM 2.60 imports"
+TESTED = (
+    Tested(
+        "0.25.0",
+        "contract tests, and those of the queues and limits, on vLLM's scheduler without a model",
+        f"{NO_RAY} `entrypoints.launchers.cli_args`, which is not there yet",
+    ),
+    Tested(
+        "0.29.0", "all tests, with engines", "all tests, with clusters: the pair that is pinned"
+    ),
+    Tested(
+        "0.33.0",
+        "contract tests, and those of the queues and limits, on vLLM's scheduler without a model",
+        f"{NO_RAY} `entrypoints.launchers.cli_args`, which has moved to `entrypoints.common`",
+    ),
+)
+OLDEST, NEWEST = TESTED[0].release, TESTED[-1].release
+
+
+class Doubt(NamedTuple):
+    """A version that was not tested.
+
+    Args:
+        release: as vLLM calls itself.
+        looked_for: how many private things.
+        lacking: those that are not there, and where they may be now.
+    """
+
+    release: str
+    looked_for: int
+    lacking: tuple[str, ...]
+
+    def __str__(self) -> str:
+        said = f"vLLM {self.release} was not tested with this Brimful ({OLDEST} to {NEWEST} were):"
+        if not self.lacking:
+            return (
+                f"{said} all {self.looked_for} private things of vLLM that control leans on are"
+                " there, but limits are only computed and reported (as with batching.enforce:"
+                " false). They are applied all the same by `brimful enforce on`, and without Ray by"
+                f" `--additional-config.brimful.enforce on`. See {PAGE}."
+            )
+        return (
+            f"{said} vLLM's own scheduler runs without control, as {len(self.lacking)} of"
+            f" {self.looked_for} private things of vLLM were not found:"
+            f" {'; '.join(self.lacking)}. See {PAGE}."
+        )
 
 
 def is_tested(release: str) -> bool:
@@ -26,20 +94,27 @@ def is_tested(release: str) -> bool:
     return number_of(OLDEST) <= number_of(release) <= number_of(NEWEST)
 
 
+def doubt_of(
+    release: str, source: VllmSource, things: Iterable[Thing] | None = None
+) -> Doubt | None:
+    """What to think of a version; None: it was tested, and nothing is looked for.
+
+    Args:
+        things: that control leans on; None: all of the engine's side.
+    """
+    if is_tested(release):
+        return None
+    looked_for = [*attributes(), *imported(*ENGINE)] if things is None else list(things)
+    return Doubt(release, len(looked_for), tuple(missing(looked_for, release, source)))
+
+
 @cache
-def installed_is_tested() -> bool:
-    """``is_tested`` of the vLLM of this process; the log has it once if not."""
+def installed_doubt() -> Doubt | None:
+    """``doubt_of`` the vLLM of this process, which the log is told of once."""
     import vllm
 
-    tested = is_tested(vllm.__version__)
-    if not tested:
-        logger.warning(
-            "vLLM %s was not tested with this Brimful (%s to %s were): limits are only computed and"
-            " reported (as with batching.enforce: false). They are applied all the same by `brimful"
-            " enforce on`, and without Ray by `--additional-config.brimful.enforce on`. See"
-            " docs/versions.md.",
-            vllm.__version__,
-            OLDEST,
-            NEWEST,
-        )
-    return tested
+    folder = Path(vllm.__file__ or "").parent
+    doubt = doubt_of(vllm.__version__, VllmSource(folder))
+    if doubt is not None:
+        logger.warning("%s", doubt)
+    return doubt

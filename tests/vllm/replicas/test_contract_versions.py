@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from replicas.workarounds.vllm_private import ENGINE, attributes, imported, missing
+from replicas.workarounds.vllm_source import VllmSource
 from replicas.workarounds.vllm_versions import NEWEST, OLDEST
 from tools.versions import VersionsError, folder_of
-from tools.vllm_private import ENGINE, attributes, imported, missing
-from tools.vllm_source import VllmSource
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from operator import attrgetter
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -17,6 +16,7 @@ from controller.fail_open import Guard
 from controller.records import Reserve
 from replicas.engine import queue_order, waiting_queues
 from replicas.engine.channel import REQUESTS, TIMELINE, _record
+from replicas.workarounds.vllm_private import ROOT
 from tests.vllm.harness import OWN, Core, Rig, engine_config, limits, ngram
 from tests.vllm.replicas.test_loads import Loading
 
@@ -47,7 +47,6 @@ def spoil(rig: Rig, monkeypatch, what: str) -> None:
 LIMITS = ("_set_limits", "state", "governor.before_step", "governor.limiter.limits")
 
 
-ROOT = Path(__file__).parents[3]
 OURS = tuple(f"{ROOT / name}/" for name in ("controller", "replicas"))
 # What vLLM calls or waits for: the part of each that may fail is in a call of its own.
 ENTRIES = {"schedule", "update_from_output", "add_request", "_preempt_request", "_free_request"}

@@ -7,7 +7,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request
 
 from replicas.engine.vllm_queues import waiting_count
-from replicas.workarounds.vllm_versions import number_of
+from replicas.workarounds.vllm_private import number_of
 from tests.vllm.harness import SKIPS_APART, Rig, engine_config, token
 
 # A stopped or preempted session with a token under way (not seen in 0.25).

@@ -1,18 +1,21 @@
 """Every private thing of vLLM that the engine's side leans on; what a version has not is said.
 
 What is imported is read off our own source; attributes are listed here, and
-``tests/unit/tools/test_vllm_private.py`` fails where one is used that is not.
+``tests/unit/replicas/test_vllm_private.py`` fails where one is used that is not.
 """
 
 import ast
+import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from replicas.workarounds.vllm_versions import Number, number_of
-from tools.vllm_source import VllmSource
+from replicas.workarounds.vllm_source import VllmSource
 
-ROOT = Path(__file__).parents[1]
+Number = tuple[int, int]
+
+ROOT = Path(__file__).parents[2]
 ENGINE = (  # control in EngineCore
     "replicas/engine",
     "replicas/workarounds/cpu_generators.py",
@@ -21,6 +24,7 @@ ENGINE = (  # control in EngineCore
 )
 OR, SINCE = "|", "@"  # its other name in another version; the first version that has it
 SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+REQUEST = "vllm.v1.request:Request"
 ATTRIBUTES: dict[str, str] = {
     SCHEDULER: (
         "block_size cache_config connector finished_recving_kv_req_ids"
@@ -32,13 +36,13 @@ ATTRIBUTES: dict[str, str] = {
         # Methods that are overridden, called or taken back.
         " __init__ _free_request _preempt_request _update_after_schedule"
         " _update_request_as_session _update_request_with_output add_request"
-        " get_num_unfinished_requests reset_prefix_cache schedule"
+        " get_num_unfinished_requests get_request_counts reset_prefix_cache schedule"
         " set_pause_state update_from_output"
     ),
     "vllm.v1.core.sched.async_scheduler:AsyncScheduler": (
         "_update_after_schedule _update_request_with_output"
     ),
-    "vllm.v1.request:Request": (
+    REQUEST: (
         "_output_token_ids arrival_time block_hashes drop_stale_output@0.27 is_finished"
         " is_prefill_chunk kv_transfer_params lora_request max_tokens num_computed_tokens"
         " num_output_tokens num_prompt_tokens num_stale_output_tokens@0.27 num_tokens"
@@ -92,6 +96,12 @@ ATTRIBUTES: dict[str, str] = {
     "vllm.v1.engine.core_client:AsyncMPClient": ("call_utility_async"),
     "vllm.v1.engine.core_client:SyncMPClient": "call_utility",
 }
+
+
+def number_of(release: str) -> Number:
+    """The first two numbers of a version; one without any is newer than all others."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (sys.maxsize, 0) if found is None else (int(found[1]), int(found[2]))
 
 
 class Thing(NamedTuple):

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from replicas.workarounds.vllm_versions import NEWEST, OLDEST, is_tested
-from tools.vllm_private import ATTRIBUTES, ROOT, SCHEDULER, Thing, missing
-from tools.vllm_source import VllmSource
+from replicas.workarounds.vllm_private import (
+    ATTRIBUTES,
+    ROOT,
+    SCHEDULER,
+    Thing,
+    missing,
+)
+from replicas.workarounds.vllm_source import VllmSource
+from replicas.workarounds.vllm_versions import NEWEST, OLDEST, doubt_of, is_tested
 
 # Ours, on the scheduler.
 OURS = {"now_s", "wall_s", "governor", "exchange", "configure", "_reader", "_cap_name"}
@@ -124,10 +130,11 @@ def test_what_is_missing_is_named_with_where_it_is_now(source: VllmSource) -> No
 
 
 @pytest.mark.parametrize("release", [OLDEST, NEWEST, "0.29.0+cpu", "0.30.1", "0.33.7", "0.25.0rc1"])
-def test_between_the_oldest_and_the_newest_all_are_tested(release: str) -> None:
+def test_between_the_oldest_and_the_newest_nothing_is_doubted(release: str, tmp_path: Path) -> None:
     assert is_tested(release)
+    assert doubt_of(release, VllmSource(tmp_path)) is None
 
 
 @pytest.mark.parametrize("release", ["0.24.9", "0.34.0", "0.34.0.dev3+gabc", "1.0.0", "dev", ""])
-def test_others_are_not(release: str) -> None:
+def test_others_are(release: str) -> None:
     assert not is_tested(release)
