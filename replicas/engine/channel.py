@@ -45,7 +45,8 @@ def _configure(core: Any, batching: dict[str, Any]) -> None:
 
 def _record(core: Any, kind: str, owner: str, on: bool) -> dict[str, Any] | None:
     """Drain the recorder of ``owner``; the scheduler keeps one of each kind at a time."""
-    from replicas.engine.request_recorder import RequestRecorder  # the vLLM of a ``Bystander`` may lack names
+    # Imported here: the vLLM of a ``Bystander`` may lack names that this module uses.
+    from replicas.engine.request_recorder import RequestRecorder
 
     made: dict[str, type[Recorder]] = {
         TIMELINE: TimelineRecorder,
