@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -21,7 +21,6 @@ OFF = "off"
 # The longest wait if only an SLA is set: what gateways allow, or this multiple of the TTFT.
 LONGEST_WAIT_S, LONGEST_WAIT_TTFTS = 30.0, 5.0
 MOST_WAITING = 1_000_000_000  # no bound
-MOST_BODY_MB = 1024.0
 
 
 class ServiceClass(Block):
@@ -84,6 +83,10 @@ class ServiceClass(Block):
 class AdmissionConfig(Block):
     """How a replica decides which requests may wait."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "max_body_mb": "security.limits.max_body_mb bounds a request's body"
+    }
+
     shed_at: float = Field(
         0.9,
         gt=0,
@@ -97,9 +100,6 @@ class AdmissionConfig(Block):
         description="most waiting requests of this or a higher priority, in addition to"
         " running ones; all priorities together: twice as many; none: twice"
         " max_num_seqs",
-    )
-    max_body_mb: float = Field(
-        MOST_BODY_MB, gt=0, le=MOST_BODY_MB, description="largest body of a request, MB"
     )
     longest_wait_s: float | Literal["off"] | None = Field(
         None,

@@ -3,7 +3,6 @@
 Every default is set here, with its reason.
 """
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
@@ -63,6 +62,12 @@ class Block(BaseModel):
 class Sla(Block):
     """The latency SLO. Without ``itl_ms`` only memory and bounds limit the batch."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "delivery": "itl_ms holds for every gap between two tokens; if longer gaps are fine raise"
+        " itl_ms, lower percentile, or give the requests that bear them a class of their own"
+        " (classes)"
+    }
+
     itl_ms: float | None = Field(
         None,
         gt=0,
@@ -76,21 +81,6 @@ class Sla(Block):
         99.0, ge=50, lt=100, description="share of tokens that must meet the targets, %"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _held_by_gaps(cls, given: Any) -> Any:
-        """For one release ``delivery`` has an error that differs from that of unknown keys."""
-        if not isinstance(given, dict) or "delivery" not in given:
-            return given
-        if given["delivery"] != "gaps":
-            raise ValueError(
-                "delivery was removed, itl_ms holds for every gap between two tokens; leave it"
-                " out, and if longer gaps are fine raise itl_ms, lower percentile, or give the"
-                " requests that tolerate them a class of their own (classes)"
-            )
-        warn_removed("batching.sla.delivery", given["delivery"])
-        return {key: value for key, value in given.items() if key != "delivery"}
-
     @property
     def itl_s(self) -> float | None:
         """D_SLA in seconds; None if decode latency is not limited."""
@@ -100,15 +90,6 @@ class Sla(Block):
     def stall_s(self) -> float | None:
         """A longer gap between two tokens is a stall, seconds; None without ``itl_ms``."""
         return None if self.itl_s is None else STALL_ITLS * self.itl_s
-
-
-def warn_removed(key: str, value: Any) -> None:
-    """Warn that a key has no effect any more."""
-    warnings.warn(
-        f"{key}: {value!r} has no effect any more; leave it out, as the next release refuses it",
-        FutureWarning,
-        stacklevel=3,
-    )
 
 
 def slowed_ms(agreed_ms: float | None, time_scale: float) -> float | None:
@@ -182,6 +163,10 @@ def _is_count(value: Any) -> bool:
 class RolesOptions(Block):
     """How many engines compute prompts for others, if every engine can do both (decision 40)."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "link_latency_ms": "a KV transfer is taken to begin after 1 ms"
+    }
+
     prefill: Literal["auto"] | int = Field(
         "auto",
         description="engines that compute prompts: auto (as many as give the fleet most"
@@ -194,7 +179,6 @@ class RolesOptions(Block):
         " if there is one",
     )
     link_gbit_s: float = Field(25.0, gt=0, description="bandwidth of a KV transfer, Gbit/s")
-    link_latency_ms: float = Field(1.0, ge=0, description="latency of a KV transfer, ms")
 
     @field_validator("prefill", mode="before")
     @classmethod
@@ -205,13 +189,15 @@ class RolesOptions(Block):
 
 
 EPSILON_M = 0.02
-REMOVED = {"prefill_floor"}  # accepted with a warning, for one release
 
 
 class BatchingConfig(Block):
     """One group's batching: which policy, under which SLO, inside which bounds."""
 
-    removed: ClassVar[Mapping[str, str]] = {"exchange_hz": "replicas report twice a second"}
+    removed: ClassVar[Mapping[str, str]] = {
+        "exchange_hz": "replicas report twice a second",
+        "prefill_floor": "if steps have no room for prompts, one in 100 computes a block of them",
+    }
 
     policy: Literal["static", "paper", "adaptive"] = "adaptive"
     sla: Sla = Sla()
@@ -258,15 +244,6 @@ class BatchingConfig(Block):
         if not isinstance(given, dict | RolesOptions | None):
             raise ValueError("Input should be 'auto', a number of prefill engines, or a block")
         return given
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_removed_keys(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or not given.keys() & REMOVED:
-            return given
-        for key in sorted(given.keys() & REMOVED):
-            warn_removed(f"batching.{key}", given[key])
-        return {key: value for key, value in given.items() if key not in REMOVED}
 
     @property
     def steps_aside(self) -> bool:

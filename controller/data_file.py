@@ -1,4 +1,4 @@
-"""JSON files that people write; errors name the file, the line and the field."""
+"""JSON files that people write; errors name the file and the field."""
 
 import json
 import os
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from controller.errors import ConfigError
@@ -48,23 +47,18 @@ def read_json(path: Path, model: type[M]) -> M:
     """The file as a ``model``.
 
     Raises:
-        ConfigError: one line per problem, ``FILE:LINE: FIELD: what is wrong and what is allowed``.
+        ConfigError: one line per problem, ``FILE: FIELD: what is wrong and what is allowed``.
     """
-    text = read_text(path)
-    return _validated(load_json(text, f"{path}", 1), model, f"{path}", text)
+    return _validated(load_json(read_text(path), f"{path}", 1), model, f"{path}")
 
 
 def parse_json_line(text: str, model: type[M], file: str, line: int) -> M:
     """One line of a JSONL file as a ``model``.
 
     Raises:
-        ConfigError: see ``read_json``.
+        ConfigError: ``FILE:LINE: FIELD: ...``, one line per problem.
     """
-    data = load_json(text, file, line)
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError([f"{file}:{line}: {p}" for p in problems(error, model, "")]) from None
+    return _validated(load_json(text, file, line), model, f"{file}:{line}")
 
 
 def load_json(text: str, file: str, first_line: int) -> Any:
@@ -113,35 +107,8 @@ def split_spec(spec: str) -> tuple[Path | None, str | None]:
     return (Path(spec), None) if looks_like_file else (None, None)
 
 
-def _validated(data: Any, model: type[M], file: str, text: str) -> M:
+def _validated(data: Any, model: type[M], place: str) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        lines = [_line_of(text, found["loc"]) for found in error.errors()]
-        found = zip(lines, problems(error, model, ""), strict=True)
-        raise ConfigError([f"{file}:{line}: {problem}" for line, problem in found]) from None
-
-
-def _line_of(text: str, path: tuple[str | int, ...]) -> int:
-    """The line on which the value at ``path`` starts, from 1; its parent's if it is missing."""
-    if "\n" not in text.rstrip():  # by a program; PyYAML is slow for these
-        return 1
-    # JSON is YAML, and only YAML's parser gives positions.
-    try:
-        node = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError):  # JSON that is no YAML: some characters, deep nesting
-        return 1
-    for part in path:
-        inner = _child(node, part)
-        if inner is None:
-            break
-        node = inner
-    return node.start_mark.line + 1 if node is not None else 1
-
-
-def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:
-    if isinstance(node, yaml.MappingNode):
-        return next((value for key, value in node.value if key.value == str(part)), None)
-    if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-        return node.value[part] if part < len(node.value) else None
-    return None
+        raise ConfigError([f"{place}: {p}" for p in problems(error, model, "")]) from None

@@ -433,54 +433,66 @@ class EngineReport(ReplicaReport):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchLimits:
+class Decision:
+    """The limits of one replica.
+
+    Args:
+        max_running: the cap on running requests.
+        reason: what set it.
+        token_budget: tokens of a step; None: as the engine was started.
+        target_s, target_full_s: seconds that a step with prompt tokens may take; the second applies
+            if more requests wait than ``counted_waiting``. None: no bound.
+        by_class: targets of each class, if classes differ.
+        model: the step-time model of the targets.
+        reserve: KV memory kept free for running requests; None: no request waits for memory.
+        late_anyway: the share of tokens that no chunk makes late; None: unknown.
+    """
+
+    max_running: int
+    reason: Reason
+    token_budget: int | None = None
+    target_s: float | None = None
+    target_full_s: float | None = None
+    counted_waiting: int = 0
+    by_class: tuple[ClassTarget, ...] = ()
+    model: StepModel | None = None
+    reserve: Reserve | None = None
+    late_anyway: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits(Decision):
     """The controller's answer: a lease on these limits.
 
     Args:
         lease_s: how long they hold after arrival, by the replica's clock.
-        token_budget: None if the policy leaves it as configured.
         enforce: whether the configuration has them applied; ``switches`` may say no.
         capacity_per_s: requests/s one replica carries inside the SLA; None if unknown.
         capacity_error_frac: its standard error, as a share.
         sla_out_of_reach: no batch keeps the SLA; one decode alone takes longer, or nearly.
-        target_s, target_full_s: seconds that a step with prompt tokens may take; the second applies
-            if more requests wait than ``counted_waiting``. None: no bound.
-        by_class: targets of each class, if classes differ.
         model: the replica's step-time model if the policy sizes steps by it, otherwise the group's.
         usual_speed: steps of up to this multiple of the model are noise.
-        reserve: KV memory kept free for running requests; None: no request waits for memory.
         memory: the policy's state; the engine keeps it and sends it back.
         generation: of the report that they answer.
         wanted_row: the first row of a step that the next report is to bring.
         period_s: time until the next sync.
-        late_anyway: the share of tokens that no chunk makes late; None: unknown.
         replicas: number of replicas of the group that report to the controller.
         switches: all known switches of control.
         role: the role to have; None: roles are not configured.
     """
 
     lease_s: float
-    max_running: int
-    token_budget: int | None
-    reason: Reason
     enforce: bool = True
     capacity_per_s: float | None = None
-    model: StepModel | None = None
     replicas: int = 1
     sla_out_of_reach: bool = False
     switches: Switches = ()
     capacity_error_frac: float = 0.0
     role: Role | None = None
-    target_s: float | None = None
-    target_full_s: float | None = None
-    counted_waiting: int = 0
-    by_class: tuple[ClassTarget, ...] = ()
     usual_speed: float = 1.2
-    reserve: Reserve | None = None
     memory: Mapping[str, Any] = field(default_factory=dict)
     generation: int = 0
     wanted_row: int = 0
-    late_anyway: float | None = None
     period_s: float = 0.0
 
 

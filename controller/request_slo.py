@@ -1,15 +1,14 @@
 """The SLO of one request, and how the engine gets it."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from controller.classes import ServiceClass, ServiceClasses
 from controller.config import Sla
 
-# In vLLM's ``SamplingParams.extra_args``, which go to the engine with the request. If classes are
-# configured, the replica's admission overwrites it: a client may have set it.
+# Key of a ``RequestSlo`` (``records.to_wire``) in vLLM's ``SamplingParams.extra_args``, which go to
+# the engine with the request. If classes are configured, the replica's admission overwrites it: a
+# client may have set it.
 KEY = "brimful"
 
 
@@ -28,31 +27,6 @@ class RequestSlo:
     percentile: float = 99.0
     ttft_s: float = math.inf
     autoscale: bool = field(default=True, compare=False)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether an ITL is promised."""
-        return self.itl_s < math.inf
-
-    def to_wire(self) -> dict[str, Any]:
-        """Plain data, which ``slo_of`` reads."""
-        return {
-            "itl_s": self.itl_s if self.bounded else None,
-            "percentile": self.percentile,
-            "ttft_s": self.ttft_s if self.ttft_s < math.inf else None,
-            "autoscale": self.autoscale,
-        }
-
-
-def slo_of(wire: Mapping[str, Any]) -> RequestSlo:
-    """The SLO from ``RequestSlo.to_wire``."""
-    itl_s, ttft_s = wire["itl_s"], wire["ttft_s"]
-    return RequestSlo(
-        math.inf if itl_s is None else itl_s,
-        wire["percentile"],
-        math.inf if ttft_s is None else ttft_s,
-        wire.get("autoscale", True),
-    )
 
 
 def of_class(one: ServiceClass) -> RequestSlo:

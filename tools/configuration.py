@@ -91,7 +91,6 @@ MORE = {
     " block of a prompt, even if the step misses the SLA",
     "batching.enforce": "`brimful enforce` switches control off and on while replicas run",
     "batching.paper.l0": "[why](decisions/0003-which-l0.md)",
-    "admission.max_body_mb": "unless security.limits.max_body_mb is lower",
     "batching.roles": "[prefill-decode.md](prefill-decode.md)",
 }
 OTHER = {  # it excludes keys.file

@@ -10,7 +10,6 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
@@ -33,7 +32,6 @@ PREFIX = "brimful-controller-"
 NAME = PREFIX + VERSION
 NAMESPACE = "brimful"
 KEPT = "brimful-switches"  # key in the cluster's store
-OTHERS_S = 5.0  # timeout of an answer; a controller starts faster
 COUNT_S = 5.0  # between two counts of the replicas
 # As for Ray Serve's controller: nodes with an actor are not given back. (With a soft affinity to
 # the head, an actor without resources is put on the node of the replica that asks.)
@@ -66,7 +64,7 @@ class BatchController:
         if ends_after_s is not None:
             threading.Thread(target=self._end_unused, args=(ends_after_s,), daemon=True).start()
         if ray.is_initialized():  # a new deployment or a pause must not switch control on again
-            self._loop.learn_switches(merged(kept_switches(), _switches_of_others()))
+            self._loop.learn_switches(kept_switches())
         logger.info("Batch controller %s started.", VERSION)
 
     def exchange(self, report: dict[str, Any], batching: dict[str, Any]) -> dict[str, Any]:
@@ -220,20 +218,6 @@ def _taken_over(group: str, replica_id: str, replica: dict[str, Any]) -> dict[st
     }
 
 
-def _switches_of_others() -> Switches:
-    """Switches of the controllers of other versions, as far as they answer."""
-
-    def asking(handle: ActorHandle) -> Callable[[], Any]:
-        return lambda: ray.get(handle.switches.remote(), timeout=OTHERS_S)
-
-    try:
-        others = running_controllers()
-    except Exception:  # the cluster's store is unavailable for a moment
-        logger.exception("The other batch controllers could not be asked for their switches.")
-        return ()
-    return known_switches({v: asking(handle) for v, handle in others.items() if v != VERSION})
-
-
 def kept_switches() -> Switches:
     """The switches in the cluster's store, which outlives every controller."""
     try:
@@ -251,17 +235,6 @@ def keep_switches(switches: Switches) -> None:
         _internal_kv_put(KEPT, json.dumps([to_wire(s) for s in together]), namespace=NAMESPACE)
     except Exception:
         logger.exception("The switches could not be saved: they are lost if the controller ends.")
-
-
-def known_switches(others: Mapping[str, Callable[[], Any]]) -> Switches:
-    """The switches that controllers know, by the calls that ask for them."""
-    found: list[Switch] = []
-    for version, ask in others.items():
-        try:
-            found += [from_wire(Switch, one) for one in ask()["switches"]]
-        except Exception:  # other code, which must not keep this one from starting
-            logger.exception("Batch controller %s did not say how control is switched.", version)
-    return tuple(found)
 
 
 def get_controller(ends_after_s: float = UNUSED_S) -> ActorHandle:

@@ -1,7 +1,7 @@
 """The controller's loop: pools reports, decides each replica's limits. Pure; time comes in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from statistics import median
 from typing import Any
 
@@ -47,7 +47,6 @@ class _Member:
     config: BatchingConfig
     base: BatchingConfig
     received_s: float
-    joined_at_exchange: int
     history: RowHistory
     fit: Fit | None = None
     limits: BatchLimits = field(init=False)
@@ -81,7 +80,6 @@ class ControlLoop:
     """
 
     def __init__(self) -> None:
-        self._exchanges = 0
         self._groups: dict[str, _Group] = {}
         self._switches: Switches = ()
         self.slower = 1.0
@@ -94,7 +92,6 @@ class ControlLoop:
             ConfigError: the bounds do not fit the replica's engine; nothing was changed.
         """
         check_report(report)
-        self._exchanges += 1
         self.learn_switches(report.switches)
         config.upper_bound(report.engine.max_num_seqs)
         group = self._groups.setdefault(report.group, _Group())
@@ -112,7 +109,6 @@ class ControlLoop:
             config,
             base,
             now_s,
-            last.joined_at_exchange if last else self._exchanges,
             RowHistory() if last is None or restarted else last.history,
             tail_frac=last.tail_frac if last else None,
         )
@@ -265,26 +261,18 @@ class ControlLoop:
             member = group.members[report.replica_id]
             own = fit(member.stats)
         models = [m for m in (pool.model, decision.model) if m is not None]
+        decided = {f.name: getattr(decision, f.name) for f in fields(decision)}
         return BatchLimits(
+            **decided | {"model": own or pool.model},
             lease_s=self.slower * config.lease_s,
             period_s=self.slower * config.period_s,
-            max_running=decision.max_running,
-            token_budget=decision.token_budget,
-            reason=decision.reason,
             enforce=config.enforce,
             capacity_per_s=capacity,
             capacity_error_frac=error_frac,
-            model=own or pool.model,
             replicas=pool.replicas,
             # Either model: the group's sets the capacity, the replica's own its published cap.
             sla_out_of_reach=itl_s is not None and any(out_of_reach(m, itl_s) for m in models),
             switches=self._switches,
-            target_s=decision.target_s,
-            target_full_s=decision.target_full_s,
-            counted_waiting=decision.counted_waiting,
-            by_class=decision.by_class,
-            reserve=decision.reserve,
-            late_anyway=decision.late_anyway,
         )
 
     def sizes(self) -> dict[str, int]:
@@ -295,14 +283,11 @@ class ControlLoop:
         """Everything the loop knows, for people: groups, their pool, each replica and its limits.
 
         Returns:
-            ``{"exchanges", "switches", "groups": {name: {"policy", "on", "pool", "replicas": {id:
-            {"age_s", "joined_at_exchange", "batching", "report", "limits"}}}}}`` with records as
-            they are; exchanges are counted over all replicas since this life began. A group whose
-            replicas bring several configurations names all their policies; ``on``: not switched
-            off.
+            ``{"switches", "groups": {name: {"policy", "on", "pool", "replicas": {id: {"age_s",
+            "batching", "report", "limits"}}}}}`` with records as they are. A group whose replicas
+            bring several configurations names all their policies; ``on``: not switched off.
         """
         return {
-            "exchanges": self._exchanges,
             "switches": self._switches,
             "groups": {
                 name: {
@@ -312,7 +297,6 @@ class ControlLoop:
                     "replicas": {
                         replica_id: {
                             "age_s": now_s - member.received_s,
-                            "joined_at_exchange": member.joined_at_exchange,
                             "batching": member.config,
                             "report": member.report,
                             "limits": member.limits,

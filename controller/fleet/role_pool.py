@@ -28,6 +28,7 @@ K = TypeVar("K", bound=Hashable)
 # Time since the last engine came: two reports of the slowest. A new controller hears of one engine
 # after another, and would decide with only some of them.
 SETTLED_S = 2.0
+LINK_LATENCY_S = 0.001  # before a KV transfer begins
 LOOK_S = 2.0  # between two searches for the best number; for 100 engines one takes 20 ms
 
 
@@ -167,7 +168,7 @@ def transfer_of(options: RolesOptions, engine: EngineLimits) -> Transfer | None:
     if not engine.kv_token_bytes:
         return None
     bytes_per_s = options.link_gbit_s * 1e9 / 8
-    return Transfer(engine.kv_token_bytes, bytes_per_s, options.link_latency_ms / 1000)
+    return Transfer(engine.kv_token_bytes, bytes_per_s, LINK_LATENCY_S)
 
 
 def _fleet(engines: int, engine: EngineLimits, config: BatchingConfig) -> Fleet:

@@ -13,7 +13,9 @@ from controller.law.step_model import Fit
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 from controller.models.survival import Exposure
-from controller.records import ClassTarget, Reason, ReplicaReport, Reserve
+from controller.records import Decision, ReplicaReport
+
+__all__ = ["Decide", "Decision", "Memory", "Pool", "Seen"]
 
 Memory = Mapping[str, Any]
 """A policy's state for one replica, plain data below 2 kB. It travels with the limits, and comes
@@ -55,34 +57,6 @@ class Seen:
     fit: Fit
     pool: Pool
     now_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The limits of one replica.
-
-    Args:
-        max_running: the cap on running requests.
-        reason: what set it.
-        token_budget: tokens of a step; None: as the engine was started.
-        target_s, target_full_s: seconds that a step with prompt tokens may take; the second applies
-            if more requests wait than ``counted_waiting``. None: no bound.
-        by_class: targets of each class, if classes differ.
-        model: the step-time model of the targets.
-        reserve: KV memory kept free for running requests; None: no request waits for memory.
-        late_anyway: the share of tokens that no chunk makes late; None: unknown.
-    """
-
-    max_running: int
-    reason: Reason
-    token_budget: int | None = None
-    target_s: float | None = None
-    target_full_s: float | None = None
-    counted_waiting: int = 0
-    by_class: tuple[ClassTarget, ...] = ()
-    model: StepModel | None = None
-    reserve: Reserve | None = None
-    late_anyway: float | None = None
 
 
 Decide = Callable[[Memory, Seen], tuple[Decision, Memory]]

@@ -15,7 +15,6 @@ ANTHROPICS = {
     408: "timeout_error",
     413: "request_too_large",
     429: "rate_limit_error",
-    431: "invalid_request_error",
     503: "overloaded_error",
 }
 STATUS = {name: status for status, name in reversed(ANTHROPICS.items())}

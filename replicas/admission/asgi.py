@@ -1,14 +1,15 @@
 """ASGI helpers of the middlewares: replayed messages, whole answers."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from replicas.admission.answers import Answer
 
-BODY = "brimful.body"  # key of an ASGI scope: the ``Body`` that the auth middleware has read
+# Key of an ASGI scope: the fields of the JSON body, which the auth middleware has read once for
+# itself and admission; empty if it is no object, which the app refuses.
+FIELDS = "brimful.fields"
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -17,18 +18,6 @@ App = Callable[[Any, Receive, Send], Awaitable[None]]
 # Answers to this context's request, for errors that lose their reason on the way: vLLM and
 # Starlette raise another error instead.
 reasons: ContextVar[list[Answer] | None] = ContextVar("brimful_reasons", default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """A request's body, read and parsed once for the auth middleware and admission.
-
-    Args:
-        fields: of the JSON object; empty if the body is none, which the app refuses.
-    """
-
-    fields: Mapping[str, Any]
-    size_bytes: int
 
 
 async def send_answer(answer: Answer, send: Send) -> None:

@@ -5,8 +5,7 @@ The class is named by ``service_tier`` in the body, as stock OpenAI clients can,
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +32,6 @@ PROMPT = "prompt"
 # From the auth middleware: the classes that the client's key may name, its default first.
 KEYS_CLASSES = "x-brimful-classes"
 PRIORITY_HEADER = "x-vllm-priority"
-HEADER_BYTES = 16 * 1024  # of all headers together, about HAProxy's limit
 SHOWN = 64  # characters of a client's value in an error
 
 
@@ -146,27 +144,6 @@ def _class_of(said: str | None, param: str, classes: ServiceClasses, of_key: lis
 def too_long(most_bytes: int) -> BadRequestError:
     """The error for a body over the limit."""
     return BadRequestError("body", f"longer than the {most_bytes} bytes that are allowed", 413)
-
-
-def check_headers(headers: Iterable[tuple[str, str]]) -> None:
-    """Refuse headers that are too large together.
-
-    Args:
-        headers: names and values, with repetitions.
-
-    Raises:
-        BadRequestError: with status 431, naming the largest of them.
-    """
-    sizes: Counter[str] = Counter()
-    for name, value in headers:
-        sizes[name] += len(name) + len(value)
-    if sizes.total() > HEADER_BYTES:
-        largest = max(sizes, key=lambda name: sizes[name])
-        raise BadRequestError(
-            largest[:SHOWN],
-            f"{sizes[largest]} bytes; all headers together may have {HEADER_BYTES}",
-            431,
-        )
 
 
 def _priority(headers: Mapping[str, str], body: Mapping[str, Any]) -> int | None:

@@ -21,7 +21,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from controller.classes import AdmissionConfig, ServiceClasses
 from controller.config import Sla
-from controller.records import EngineReport
+from controller.records import EngineReport, to_wire
 from controller.request_slo import KEY, RequestSlo, of_class
 from replicas.admission.admission import Admission
 from replicas.admission.answers import Answer
@@ -157,11 +157,6 @@ class Gate:
         self.clock, self.draw = clock, draw
         self.named_classes = named_classes
         self._unstarted: dict[str, _Call] = {}  # by vLLM's own request id
-
-    @property
-    def most_body_bytes(self) -> int:
-        """The largest allowed body."""
-        return int(self.admission.config.max_body_mb * 1e6)
 
     def ticket(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Ticket:
         """The context of a request that has arrived.
@@ -302,7 +297,7 @@ def promised(sampling_params: Any, slo: RequestSlo | None) -> Any:
         return sampling_params
     told.pop(KEY, None)
     own = copy.copy(sampling_params)
-    own.extra_args = told if slo is None else told | {KEY: slo.to_wire()}
+    own.extra_args = told if slo is None else told | {KEY: to_wire(slo)}
     return own
 
 

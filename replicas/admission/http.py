@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from replicas.admission import api_errors
 from replicas.admission.answers import SERVER_ERROR, Answer, RefusedError, no_replica
-from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, send_answer
-from replicas.admission.asked import TIER, check_headers, too_long
+from replicas.admission.asgi import FIELDS, App, Message, Receive, Send, send_answer
+from replicas.admission.asked import TIER
 from replicas.admission.gate import Gate, Ticket, current, ends_with_engine
 
 # Paths of requests that wait for the engine's first token.
@@ -58,13 +58,16 @@ class AdmissionMiddleware:
             await self._admit(scope, receive, send)
 
     async def _admit(self, scope: Any, receive: Receive, send: Send) -> None:
-        try:
-            ticket = None if self._gate is None else self._ticket(self._gate, scope)
-        except RefusedError as refused:
-            await send_answer(refused.answer, send)
-            return
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
+            return
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        try:
+            # Without fields if the client left before the body's end.
+            fields = scope.get(FIELDS, {})
+            ticket = None if self._gate is None else self._gate.ticket(headers, fields)
+        except RefusedError as refused:
+            await send_answer(refused.answer, send)
             return
         if NO_FAILOVER in scope["headers"]:
             ends_with_engine.set(True)
@@ -88,21 +91,6 @@ class AdmissionMiddleware:
         finally:
             if ticket is not None:
                 ticket.close()
-
-    def _ticket(self, gate: Gate, scope: Any) -> Ticket | None:
-        """The context of a request; None if it is not for the engine.
-
-        Raises:
-            RefusedError: it is invalid.
-        """
-        named = [(k.decode("latin-1").lower(), v.decode("latin-1")) for k, v in scope["headers"]]
-        check_headers(named)
-        if scope["method"] != "POST":
-            return None
-        body: Body | None = scope.get(BODY)  # None if the client left before its end
-        if body is not None and body.size_bytes > gate.most_body_bytes:
-            raise too_long(gate.most_body_bytes)
-        return gate.ticket(dict(named), {} if body is None else body.fields)
 
 
 class _HeldAnswer:

@@ -8,7 +8,7 @@ from typing import Any
 from starlette._utils import get_route_path
 
 from replicas.admission.answers import BadRequestError
-from replicas.admission.asgi import BODY, Body, Message, Receive, replayed
+from replicas.admission.asgi import FIELDS, Message, Receive, replayed
 from replicas.admission.asked import too_long
 from replicas.door import responses
 from replicas.door.limits import bounded, check_fields, check_sent
@@ -21,7 +21,7 @@ DISCARDING_S = 10.0
 
 
 async def read_body(scope: Any, receive: Receive, limits: Limits) -> Receive:
-    """Read and check the body, and keep it in the scope (``BODY``).
+    """Read and check the body, and keep its fields in the scope (``FIELDS``).
 
     Returns:
         The app's ``receive``.
@@ -40,7 +40,7 @@ async def read_body(scope: Any, receive: Receive, limits: Limits) -> Receive:
     if path == responses.PATH:
         responses.check_input(fields)
     body = bounded(path, fields, limits) or body
-    scope[BODY] = Body(fields, len(body))
+    scope[FIELDS] = fields
     return replayed([{"type": "http.request", "body": body, "more_body": False}], receive)
 
 

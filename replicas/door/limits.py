@@ -18,20 +18,8 @@ from replicas.admission.answers import BadRequestError
 from replicas.admission.asked import prompts_of
 from replicas.door.settings import Limits
 
-# The key of ``Limits`` that bounds a field.
-BOUNDED = {
-    "n": "max_n",
-    "max_tokens": "max_tokens",
-    "max_completion_tokens": "max_tokens",
-    "max_output_tokens": "max_tokens",
-    "logprobs": "max_logprobs",
-    "top_logprobs": "max_logprobs",
-    "prompt_logprobs": "max_logprobs",
-    "prompt": "max_prompts",
-    "prompt_embeds": "max_prompts",
-    "input": "max_prompts",
-}
-PROMPTS = tuple(name for name, key in BOUNDED.items() if key == "max_prompts")
+WANTED = {"max_tokens", "max_completion_tokens", "max_output_tokens"}  # numbers of tokens
+PROMPTS = ("prompt", "prompt_embeds", "input")
 A_CONVERSATION = ("/v1/responses", "input")  # one prompt with any number of items
 # Fields with the number of wanted tokens, for paths on which vLLM's default is the model's length;
 # the first is written if none is set.
@@ -123,33 +111,22 @@ def check_fields(fields: Mapping[str, Any], limits: Limits, path: str = "") -> N
     Raises:
         BadRequestError: naming the field, its value and the limit.
     """
-    for name in fields.keys() & BOUNDED.keys():
-        key, value = BOUNDED[name], fields[name]
-        if (path, name) == A_CONVERSATION:
-            continue
-        most = getattr(limits, key)
-        if most is not None and _asked(key, value) > most:
+    most = math.inf if limits.max_tokens is None else limits.max_tokens
+    for name in fields.keys() & WANTED:
+        if _number(fields[name]) > most:
             raise BadRequestError(
                 name,
-                f"{shown(value)} is not allowed: at most {most}"
-                f" (security.limits.{key} of this server)",
+                f"{shown(fields[name])} is not allowed: at most {limits.max_tokens}"
+                " (security.limits.max_tokens of this server)",
             )
     several = [name for name in PROMPTS if name in fields and (path, name) != A_CONVERSATION]
-    prompts, wanted = sum(_prompts(fields[name]) for name in several), fields.get("n", 1)
+    prompts, wanted = max(sum(_prompts(fields[name]) for name in several), 1), fields.get("n", 1)
     if prompts * max(_number(wanted), 1) > limits.max_sequences:
         raise BadRequestError(
-            "n",
+            "n" if "n" in fields else several[0],
             f"{shown(wanted)} for each of {prompts} prompts is not allowed: together at most"
             f" {limits.max_sequences} (security.limits.max_sequences of this server)",
         )
-
-
-def _asked(key: str, value: Any) -> float:
-    if key == "max_prompts":
-        return _prompts(value)
-    number = _number(value)
-    everything = key == "max_logprobs" and number == -1  # vLLM's value for the whole vocabulary
-    return math.inf if everything else number
 
 
 def _number(value: Any) -> float:

@@ -1,7 +1,8 @@
 """The ``security`` block of an application: what its auth middleware admits."""
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -38,29 +39,28 @@ class KeysFrom(Block):
 class Limits(Block):
     """Bounds on one request; vLLM's own bounds hold as well."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "max_n": "max_sequences bounds n times the prompts of a request",
+        "max_prompts": "max_sequences bounds n times the prompts of a request",
+        "max_logprobs": "engine_kwargs.max_logprobs bounds them",
+    }
+
     max_body_mb: float = Field(
         8.0,
         gt=0,
         le=1024,
         description="largest body of a request, MB; each body is parsed twice, here and by the app",
     )
-    max_n: int = Field(128, ge=1, description="most answers to one prompt (`n`); OpenAI's limit")
-    max_prompts: int = Field(
-        2048, ge=1, description="most prompts, or texts to embed, in one request; OpenAI's limit"
-    )
     max_sequences: int = Field(
-        2048, ge=1, description="most sequences of one request, n times its prompts"
+        2048,
+        ge=1,
+        description="most sequences of one request: n times its prompts, or texts to embed",
     )
     max_tokens: int | None = Field(
         None,
         ge=1,
         description="largest max_tokens, max_completion_tokens or max_output_tokens; also the"
         " default of requests that set none; none: the model's length",
-    )
-    max_logprobs: int | None = Field(
-        None,
-        ge=0,
-        description="largest logprobs, top_logprobs or prompt_logprobs; none: vLLM's max_logprobs",
     )
 
 

@@ -5,11 +5,11 @@ A request brings its SLO under ``controller.request_slo.KEY``, written by the re
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from controller.records import ClassSlo, StepSample
-from controller.request_slo import KEY, RequestSlo, slo_of
+from controller.records import ClassSlo, StepSample, from_wire
+from controller.request_slo import KEY, RequestSlo
 
 
 class ByClass:
@@ -49,8 +49,8 @@ class ByClass:
             params = request.sampling_params
             wire = ((params and params.extra_args) or {}).get(KEY)
             slo_id = 0
-            if isinstance(wire, Mapping):
-                slo = slo_of(wire)
+            if isinstance(wire, dict):
+                slo = from_wire(RequestSlo, wire)
                 slo_id = self._ids.setdefault(slo, len(self._ids))
                 if slo_id == len(self._slos):
                     self._slos.append(slo)

@@ -5,17 +5,16 @@ module of the scheduler class is imported in every EngineCore process and adds t
 plugin entry point is needed.
 """
 
-import asyncio
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from controller.records import EngineReport, from_wire
 from replicas.engine.governor import LOCAL
+from replicas.engine.recorder import Recorder
 from replicas.engine.step_recorder import StepRecorder
-from replicas.engine.timeline import Recorder
+from replicas.engine.timeline import TimelineRecorder
 
-METHOD, CONFIGURE = "brimful_exchange", "brimful_configure"
-TIMELINE, STEPS, REQUESTS = "brimful_timeline", "brimful_steps", "brimful_requests"
+METHOD, CONFIGURE, RECORD = "brimful_exchange", "brimful_configure", "brimful_record"
+TIMELINE, STEPS, REQUESTS = "timeline", "steps", "requests"  # what is recorded
 UNDRAINED_S = 30.0  # a recording ends if it is not drained for this long: three timeouts
 
 
@@ -31,9 +30,7 @@ def install() -> None:
 
     setattr(EngineCore, METHOD, _exchange)
     setattr(EngineCore, CONFIGURE, _configure)
-    setattr(EngineCore, TIMELINE, _timeline)
-    setattr(EngineCore, STEPS, _steps)
-    setattr(EngineCore, REQUESTS, _requests)
+    setattr(EngineCore, RECORD, _record)
 
 
 def _exchange(
@@ -46,36 +43,27 @@ def _configure(core: Any, batching: dict[str, Any]) -> None:
     core.scheduler.configure(batching)
 
 
-def _timeline(core: Any, on: bool) -> dict[str, Any] | None:
-    return _recorded(core.scheduler, TIMELINE, lambda scheduler, *_: Recorder(scheduler), "", on)
-
-
-def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:
-    return _recorded(core.scheduler, STEPS, StepRecorder, owner, on)
-
-
-def _requests(core: Any, owner: str, on: bool) -> dict[str, Any] | None:
+def _record(core: Any, kind: str, owner: str, on: bool) -> dict[str, Any] | None:
+    """Drain the recorder of ``owner``; the scheduler keeps one of each kind at a time."""
     # Imported here: the vLLM of a ``Bystander`` may lack names that this module uses.
     from replicas.engine.request_recorder import RequestRecorder
 
-    return _recorded(core.scheduler, REQUESTS, RequestRecorder, owner, on)
-
-
-def _recorded(
-    scheduler: Any, name: str, make: Callable[[Any, str, float], Any], owner: str, on: bool
-) -> dict[str, Any] | None:
-    """Drain the recorder of ``owner``; the scheduler keeps one recorder at a time."""
-    recorder = getattr(scheduler, name, None)
+    made: dict[str, type[Recorder]] = {
+        TIMELINE: TimelineRecorder,
+        STEPS: StepRecorder,
+        REQUESTS: RequestRecorder,
+    }
+    scheduler, name = core.scheduler, f"{RECORD}_{kind}"
+    recorder: Recorder | None = getattr(scheduler, name, None)
     if on and (recorder is None or not recorder.recording):
-        recorder = make(scheduler, owner, UNDRAINED_S)
+        recorder = made[kind](scheduler, owner, UNDRAINED_S)
         setattr(scheduler, name, recorder)
     if recorder is None or recorder.owner != owner:
         return None
     if not on:
         recorder.stop()
         delattr(scheduler, name)
-    drained: dict[str, Any] = recorder.drain()
-    return drained
+    return recorder.drain()
 
 
 async def exchange(
@@ -110,61 +98,25 @@ async def configure(client: EngineClient, batching: dict[str, Any]) -> None:
     await client.engine_core.call_utility_async(CONFIGURE, batching)
 
 
-async def timeline(client: EngineClient, *, on: bool) -> dict[str, Any]:
-    """Bars of the batch since the last call; ``on``: whether recording goes on.
-
-    Returns:
-        As of ``Timeline.drain``.
-
-    Raises:
-        vllm's EngineDeadError: the engine process is gone.
-    """
-    drained: dict[str, Any] = await client.engine_core.call_utility_async(TIMELINE, on)
-    return drained
-
-
-async def steps(client: EngineClient, owner: str, *, on: bool) -> dict[str, list[int]] | None:
-    """Steps since the owner's last call; ``on``: whether recording goes on.
+async def record(
+    client: EngineClient, kind: str, owner: str = "", *, on: bool
+) -> dict[str, Any] | None:
+    """What was recorded since the owner's last call; ``on``: whether recording goes on.
 
     Args:
-        owner: the unique name of the recorder.
+        kind: TIMELINE, STEPS or REQUESTS.
+        owner: the unique name of the caller. For REQUESTS it is equal on all replicas, as it is the
+            key of the prefix hashes.
 
     Returns:
-        As of ``StepRecorder.drain``; None if another recorder is on, or none was.
+        As of ``Recorder.drain``; None if another owner's recorder is on, or none was.
 
     Raises:
         vllm's EngineDeadError: the engine process is gone.
     """
-    drained: dict[str, list[int]] | None
-    drained = await client.engine_core.call_utility_async(STEPS, owner, on)
+    drained: dict[str, Any] | None
+    drained = await client.engine_core.call_utility_async(RECORD, kind, owner, on)
     return drained
-
-
-async def requests(client: EngineClient, owner: str, *, on: bool) -> dict[str, Any] | None:
-    """Requests that ended since the owner's last call; ``on``: whether recording goes on.
-
-    Args:
-        owner: the unique name of the recorder, equal on all replicas: it is the key of the prefix
-            hashes.
-
-    Returns:
-        As of ``RequestRecorder.drain``; None if another recorder is on, or none was.
-
-    Raises:
-        vllm's EngineDeadError: the engine process is gone.
-    """
-    core = client.engine_core
-    # One utility call reaches every engine of vLLM's data parallelism, but returns one answer.
-    found = await asyncio.gather(
-        *(core._call_utility_async(REQUESTS, owner, on, engine=one) for one in core.core_engines)
-    )
-    if None in found:
-        return None
-    return {
-        "requests": [row for drained in found for row in drained["requests"]],
-        "lost": sum(drained["lost"] for drained in found),
-        "fresh": any(drained["fresh"] for drained in found),
-    }
 
 
 def read_report(llm: Any) -> EngineReport:

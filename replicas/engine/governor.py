@@ -334,7 +334,7 @@ class Governor:
         config, itl_s = self.config, self.config.sla.itl_s
         cap = config.upper_bound(self.engine.max_num_seqs)
         on, lease_s = config.enforce and self._is_on(), config.lease_s
-        limits = BatchLimits(lease_s, cap, None, "start", enforce=on, generation=self.generation)
+        limits = BatchLimits(cap, "start", lease_s=lease_s, enforce=on, generation=self.generation)
         if config.policy != "adaptive":
             return limits
         # Without data: D is the target of a step. A preemption makes a token late, so each request

@@ -1,43 +1,32 @@
-"""Records arrival and end of each request while a caller asks for it.
+"""Records arrival and end of each request.
 
-A recorder wraps two methods of a scheduler while it records. It keeps numbers; of a prompt's
-contents only hashes, under a key that lasts as long as the recording and is stored nowhere.
+It keeps numbers; of a prompt's contents only hashes, under a key that lasts as long as the
+recording and is stored nowhere.
 """
 
 import hashlib
-import math
 from collections import deque
 from functools import partial
 from typing import Any
 
 from replicas.engine.hooks import beside, hook
 from replicas.engine.prefixes import prefix_hashes
+from replicas.engine.recorder import Recorder
 from replicas.engine.request_facts import ran_to_its_end, remotely_decoded
 
 MOST_REQUESTS = 20_000  # kept between two drains
 Row = dict[str, Any]
 
 
-class RequestRecorder:
-    """Records requests that arrive from now until ``stop``, once each has ended.
+class RequestRecorder(Recorder):
+    """Records requests that arrive from now on, once each has ended; hashes are made by owner."""
 
-    Args:
-        scheduler: a ``DynamicBatchScheduler``; call every method between two steps.
-        owner: the unique name of the caller; hashes are made under it.
-        undrained_s: the recording ends if it is not drained for this long.
-
-    Attributes:
-        recording: whether it goes on.
-    """
-
-    def __init__(self, scheduler: Any, owner: str, undrained_s: float = math.inf) -> None:
-        self.owner, self.recording = owner, True
-        self._key = hashlib.blake2b(owner.encode(), digest_size=32).digest()
-        self._scheduler, self._undrained_s = scheduler, undrained_s
+    def __init__(self, scheduler: Any, *owner: Any) -> None:
+        super().__init__(scheduler, *owner)
+        self._key = hashlib.blake2b(self.owner.encode(), digest_size=32).digest()
         self._rows: deque[Row] = deque(maxlen=MOST_REQUESTS)
         self._lost, self._fresh = 0, True
         self._open: dict[str, list[str]] = {}  # hashes by id, of requests that came since it began
-        self._drained_s = scheduler.now_s()
         around = partial(beside, scheduler.guard, "a request that is captured")
         methods = {"add_request": around(self._came), "_free_request": around(self._ended)}
         self._unhook = hook(scheduler, methods)
@@ -51,25 +40,17 @@ class RequestRecorder:
             ended before them and were dropped; ``fresh``: whether the recording began since the
             last call.
         """
-        self._drained_s = self._scheduler.now_s()
+        super().drain()
         rows, self._rows = list(self._rows), deque(maxlen=MOST_REQUESTS)
         lost, self._lost = self._lost, 0
         fresh, self._fresh = self._fresh, False
         return {"requests": rows, "lost": lost, "fresh": fresh}
 
-    def stop(self) -> None:
-        """Stop recording and restore the scheduler; undrained rows stay."""
-        if self.recording:
-            self.recording = False
-            self._unhook()
-
     def _came(self, request: Any) -> None:
-        if self._scheduler.now_s() - self._drained_s > self._undrained_s:
-            self.stop()
-            self._rows.clear()
         # More input of a session is no request. If only the prompt is computed here, the engine
         # that decodes records the request.
-        elif request.request_id not in self._scheduler.requests and not remotely_decoded(request):
+        known = request.request_id in self._scheduler.requests
+        if self._is_asked() and not known and not remotely_decoded(request):
             self._open[request.request_id] = prefix_hashes(
                 request.prompt_token_ids, self._key, *_beside(request)
             )

@@ -1,8 +1,7 @@
 """Which request holds which slot of the batch, recorded while a console looks.
 
 vLLM has no slots: a running request gets the lowest free row, a waiting or preempted one the lowest
-free row for waiting ones. Only ``Recorder`` has a clock; it wraps methods of a scheduler while it
-records.
+free row of those that wait. Only ``TimelineRecorder`` has a clock.
 """
 
 from collections import deque
@@ -11,6 +10,7 @@ from heapq import heappop, heappush
 from typing import Any, Literal
 
 from replicas.engine.hooks import beside, hook
+from replicas.engine.recorder import Recorder
 from replicas.engine.vllm_queues import in_order
 
 State = Literal["waiting", "prefill", "decode", "preempted"]
@@ -109,20 +109,12 @@ class Timeline:
             self._slots.give_back(row)
 
 
-class Recorder:
-    """Tells a timeline what a scheduler does, from now until ``stop``.
+class TimelineRecorder(Recorder):
+    """Tells a timeline what a scheduler does."""
 
-    Args:
-        scheduler: a ``DynamicBatchScheduler``; its methods are looked up at each call.
-
-    Attributes:
-        stop: ends the recording and restores the scheduler; call it once.
-    """
-
-    owner, recording = "", True  # one recording for all callers
-
-    def __init__(self, scheduler: Any) -> None:
-        self._scheduler, self.timeline = scheduler, Timeline()
+    def __init__(self, scheduler: Any, *owner: Any) -> None:
+        super().__init__(scheduler, *owner)
+        self.timeline, self._fresh = Timeline(), True
         self._before_first: dict[str, int] = {}  # in prefill: tokens generated before
         now_s = scheduler.now_s()
         for request in scheduler.running:
@@ -131,7 +123,7 @@ class Recorder:
         for request in in_order(scheduler):
             self._waits(request, now_s)
         around = partial(beside, scheduler.guard, "the timeline")
-        self.stop = hook(
+        self._unhook = hook(
             scheduler,
             {
                 "add_request": around(self._comes),
@@ -143,8 +135,10 @@ class Recorder:
         )
 
     def drain(self) -> dict[str, Any]:
-        """``Timeline.drain``."""
-        return self.timeline.drain(self._scheduler.now_s())
+        """``Timeline.drain``; ``fresh``: whether the recording began since the last call."""
+        super().drain()
+        fresh, self._fresh = self._fresh, False
+        return {**self.timeline.drain(self._scheduler.now_s()), "fresh": fresh}
 
     def _comes(self, request: Any) -> None:
         if self.timeline.state(request.request_id) is None:  # else: more input of a session
@@ -155,6 +149,8 @@ class Recorder:
             self._note_decodes(self._scheduler.now_s(), self._before_first)
 
     def _begun(self, output: Any) -> None:
+        if not self._is_asked():
+            return
         begun = [new.req_id for new in output.scheduled_new_reqs]
         for req_id in (*begun, *output.scheduled_cached_reqs.resumed_req_ids):
             if (request := self._scheduler.requests.get(req_id)) is not None:

@@ -66,8 +66,6 @@ class Disturbances:
         mixed_s: additional time of a step with any prompt token.
         graph_sizes: steps of decodes alone are padded up to the next of these sizes, in tokens;
             those beyond the last are not padded.
-        begin_s, until_s: steps that begin outside of these seconds are undisturbed.
-        first_step_s: least time of the engine's first step, which compiles kernels.
     """
 
     noise_cv: Annotated[float, Field(strict=True, ge=0, le=10)] = 0.0
@@ -76,9 +74,6 @@ class Disturbances:
     encoder: EncoderWork | None = None
     mixed_s: Seconds = 0.0
     graph_sizes: tuple[GraphSize, ...] = ()
-    begin_s: Seconds = 0.0
-    until_s: Seconds = MOST_S
-    first_step_s: Seconds = 0.0
 
 
 class DisturbedSteps:
@@ -98,8 +93,6 @@ class DisturbedSteps:
             if profile.recording
             else None
         )
-        self._when_s = disturbances.begin_s, disturbances.until_s
-        self._least_s = disturbances.first_step_s
         self._mixed_s = disturbances.mixed_s
         self._graph_sizes = sorted(disturbances.graph_sizes)
         self._noise = StepNoise(disturbances.noise_cv, seed)
@@ -133,15 +126,11 @@ class DisturbedSteps:
             drafts: speculated tokens, each verified like a prompt token: one more row in the
                 step's matrices.
         """
-        disturbed = self._when_s[0] <= now_s < self._when_s[1]
-        if disturbed and not prefill:
+        if not prefill:
             decodes = self._padded(decodes + drafts) - drafts
         step_s = self._profile.step_s(decodes, kv, prefill + drafts, context)
         if self._recorded is not None:
             step_s = self._recorded.time_s(step_s)
-        step_s, self._least_s = max(step_s, self._least_s), 0.0
-        if not disturbed:
-            return step_s
         if prefill:
             step_s += self._mixed_s
         if self._encoder.share:

@@ -25,7 +25,6 @@ from controller.records import (
 )
 from controller.roles import as_prefill
 from replicas.engine import channel
-from replicas.server.autoscaling_stats import autoscaling_stats
 from replicas.server.complaints import Complaints
 from replicas.server.egress import LeavingTokens
 from replicas.server.metrics import ReplicaMetrics
@@ -245,23 +244,6 @@ class ControlLink:
                 " what control would do.",
                 self._replica_id,
             )
-
-    def autoscaling_stats(
-        self,
-        *,
-        most_ongoing: int | None = None,
-        refused_per_s: float = 0.0,
-        counts_late: bool = False,
-    ) -> dict[str, float]:
-        """Queue depth, cap and capacity of this replica; empty without a report of this lease."""
-        if (report := self.recent_report()) is None:
-            return {}
-        return autoscaling_stats(
-            report,
-            most_ongoing=most_ongoing,
-            refused_per_s=refused_per_s,
-            counts_late=counts_late,
-        )
 
     def routing_stats(self) -> dict[str, Any]:
         """The headroom of this replica; empty without a report of this lease."""

@@ -18,18 +18,6 @@ from replicas.server.metric_values import (
     totals,
 )
 
-OF_ADMISSION = (
-    metrics.LET_IN,
-    metrics.STARTED,
-    metrics.LATE,
-    metrics.REFUSED,
-    metrics.WAIT_ERROR,
-    metrics.QUEUED,
-)
-OF_REPORTS = tuple(
-    one for one in METRICS if one.by == "replica" and one not in (*OF_ADMISSION, metrics.DOOR)
-)
-
 
 class Exported:
     """These metrics in Ray's export; counters by their difference since the last call."""
@@ -57,10 +45,11 @@ def _named(metric: Metric, labels: Labels) -> dict[str, str]:
 
 
 class ReplicaMetrics:
-    """Metrics from the replica's own reports."""
+    """Metrics from the replica's own reports, and of its admission."""
 
     def __init__(self) -> None:
-        self._exported, self._stalls = Exported(OF_REPORTS), StallCounter()
+        ours = (one for one in METRICS if one.by == "replica" and one is not metrics.DOOR)
+        self._exported, self._stalls = Exported(ours), StallCounter()
 
     def publish(self, report: EngineReport, config: BatchingConfig) -> None:
         """Export one report, with the configuration of its time."""
@@ -75,6 +64,11 @@ class ReplicaMetrics:
         """Seconds since the batch controller last answered."""
         self._exported.set([(metrics.CONTROLLER_AGE, (), age_s)])
 
+    def publish_admission(self, admission: Admission) -> None:
+        """Export its counts by class."""
+        self._exported.set([(metrics.QUEUED, (), admission.waiting.requests)])
+        self._exported.count(admission_totals(admission))
+
 
 class DoorMetrics:
     """The auth middleware's counts: by names of keys, never by the keys."""
@@ -85,15 +79,3 @@ class DoorMetrics:
     def count(self, key: str, outcome: str) -> None:
         """Count a request."""
         self._requests.inc(1, {"key": key, "outcome": outcome})
-
-
-class AdmissionMetrics:
-    """Admission's counts by class."""
-
-    def __init__(self) -> None:
-        self._exported = Exported(OF_ADMISSION)
-
-    def publish(self, admission: Admission) -> None:
-        """Export its counts."""
-        self._exported.set([(metrics.QUEUED, (), admission.waiting.requests)])
-        self._exported.count(admission_totals(admission))

@@ -13,7 +13,7 @@ from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 
 from replicas.admission.answers import HEADERS, Answer, RefusedError
-from replicas.admission.asked import PRIORITY, PROMPT, TIER, check_headers
+from replicas.admission.asked import PRIORITY, PROMPT, TIER
 from replicas.admission.gate import Gate, Ticket, current, ends_with_engine
 from replicas.admission.http import ERROR_FRAME, NO_FAILOVER, with_class
 from replicas.server.egress import LeavingTokens, counted_items
@@ -132,9 +132,7 @@ def as_error(answer: Answer) -> ErrorResponse:
 
 
 def _ticket(gate: Gate, request: Any, info: RawRequestInfo | None) -> Ticket:
-    headers = _headers(info)
-    check_headers(headers.items())
-    return gate.ticket(headers, _fields(request))
+    return gate.ticket(_headers(info), _fields(request))
 
 
 def _headers(info: RawRequestInfo | None) -> dict[str, str]:

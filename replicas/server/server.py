@@ -18,9 +18,9 @@ from controller.request_slo import differ
 from replicas.door.auth import Door, Rules
 from replicas.engine import channel
 from replicas.engine.settings import EngineSettings, parse_live, parse_settings
-from replicas.server.autoscaling_stats import scaled_by_another
+from replicas.server.autoscaling_stats import autoscaling_stats, scaled_by_another
 from replicas.server.engine_facts import engine_facts
-from replicas.server.metrics import AdmissionMetrics, DoorMetrics, ReplicaMetrics
+from replicas.server.metrics import DoorMetrics, ReplicaMetrics
 from replicas.server.proxies import go_past
 from replicas.server.routing_stats import DEAD, KEY
 from replicas.server.startup import REPLICA, gc_paused
@@ -41,9 +41,9 @@ with gc_paused():  # these import vLLM
     from replicas.server.egress import LeavingTokens
     from replicas.server.engine_gate import gate_for
     from replicas.server.failover import Failover
+    from replicas.server.minute import Minute, class_names
     from replicas.server.peers import Peers, answer_unhealthy
     from replicas.server.stream_ends import OpenAnswers, before_shutdown
-    from replicas.server.timeline_link import TimelineLink, class_names
     from replicas.server.tracing import Tracing
     from replicas.server.vllm_engine import BrimfulEngine
     from replicas.workarounds.grammar_answers import answer_for_grammars
@@ -71,7 +71,7 @@ class BrimfulServer(LLMServer):
         settings = parse_settings(self._llm_config.engine_kwargs["additional_config"])
         assert settings.group is not None  # set by the app builder
         self._sla = settings.batching.sla
-        self._admission_metrics = AdmissionMetrics()
+        self._metrics = ReplicaMetrics()
         answer_for_grammars(self.engine._engine_client)
         self._tracing = self._trace()  # before admission: refusals do not reach it
         self._gate = self._admit(settings)
@@ -85,11 +85,11 @@ class BrimfulServer(LLMServer):
             settings.batching,
             replica_id=serve.get_replica_context().replica_id.unique_id,
             group=settings.group,
-            metrics=ReplicaMetrics(),
+            metrics=self._metrics,
             leaving=self._leaving,
             on_report=self._reported,
         )
-        self._timeline = TimelineLink(self.engine._engine_client)
+        self._minute = Minute()
         self._failover, self._carried = self._move(settings)
         options = serve.get_replica_context()._deployment_config
         if complaint := scaled_by_another(options.autoscaling_config):
@@ -185,7 +185,10 @@ class BrimfulServer(LLMServer):
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Numbers for ``serve_app.autoscaling``, read by Ray Serve from each replica."""
         options = serve.get_replica_context()._deployment_config
-        return self._link.autoscaling_stats(
+        if (report := self._link.recent_report()) is None:
+            return {}
+        return autoscaling_stats(
+            report,
             most_ongoing=options.max_ongoing_requests,
             refused_per_s=0.0 if self._gate is None else self._gate.refused_per_s(),
             counts_late=self._sla.ttft_ms is not None,
@@ -221,20 +224,28 @@ class BrimfulServer(LLMServer):
     def _reported(self, report: EngineReport) -> None:
         if self._gate is not None:
             self._gate.learn(report, self._sla)
-            self._admission_metrics.publish(self._gate.admission)
+            self._metrics.publish_admission(self._gate.admission)
 
     async def timeline(self) -> dict[str, Any]:
-        """Which request held which slot of the batch in the last minute, for the console."""
-        gate = self._gate
-        return await self._timeline.look(None if gate is None else gate.admission.classes)
+        """Which request held which slot of the batch in the last minute, for the console.
 
-    async def steps(self, owner: str, on: bool) -> dict[str, list[int]] | None:
+        The engine records from the first call until there was none for ``channel.UNDRAINED_S``.
+        """
+        drained = await channel.record(self.engine._engine_client, channel.TIMELINE, on=True)
+        assert drained is not None  # this replica is the only owner
+        if drained["fresh"]:
+            self._minute = Minute()
+        classes = None if self._gate is None else self._gate.admission.classes
+        return self._minute.take(drained, class_names(classes))
+
+    async def steps(self, owner: str, on: bool) -> dict[str, Any] | None:
         """Steps since the owner's last call, recorded while ``on``: for `brimful record`."""
-        return await channel.steps(self.engine._engine_client, owner, on=on)
+        return await channel.record(self.engine._engine_client, channel.STEPS, owner, on=on)
 
     async def requests(self, owner: str, on: bool) -> dict[str, Any] | None:
         """Requests that ended since the owner's last call, recorded likewise: `brimful capture`."""
-        drained = await channel.requests(self.engine._engine_client, owner, on=on)
+        client = self.engine._engine_client
+        drained = await channel.record(client, channel.REQUESTS, owner, on=on)
         classes = None if self._gate is None else self._gate.admission.classes
         if drained is not None and classes is not None:
             names = class_names(classes)

@@ -20,11 +20,12 @@ from replicas.server.plain_calls import AdmittingEngine
 from replicas.server.startup import REPLICA
 from replicas.workarounds.core_process import quick_imports
 
+EMULATED = "replicas.emulator.executor.EmulatedExecutor"
 SLICE_OF_GPU = 0.001  # what Ray Serve LLM's own task on the same bundle asks for
 
 
 class BrimfulEngine(AdmittingEngine):
-    """Applies ``additional_config.brimful.executor``.
+    """Applies ``executor`` and ``emulate`` of ``additional_config.brimful``.
 
     The executor cannot be named in ``engine_kwargs``: Ray Serve LLM and vLLM's CPU platform
     overwrite it there. So it is set on the finished configuration, just before the engine starts.
@@ -36,7 +37,10 @@ class BrimfulEngine(AdmittingEngine):
         REPLICA.ends("configuration")
         with contextlib.ExitStack() as spawning:
             spawning.enter_context(quick_imports())
-            if parse_settings(vllm_engine_config.additional_config).executor == "in_process":
+            settings = parse_settings(vllm_engine_config.additional_config)
+            if settings.emulate:
+                vllm_engine_config.parallel_config.distributed_executor_backend = EMULATED
+            elif settings.executor == "in_process":
                 vllm_engine_config.parallel_config.distributed_executor_backend = "uni"
                 # EngineCore is spawned inside, and inherits the environment.
                 spawning.enter_context(worker_environment(vllm_engine_config, placement_group))

@@ -93,9 +93,7 @@ ATTRIBUTES: dict[str, str] = {
     "vllm.v1.engine.core:EngineCore": "add_request model_executor scheduler",
     "vllm.v1.executor.abstract:Executor": "collective_rpc",
     "vllm.v1.engine.core:EngineCoreProc": "run_engine_core",
-    "vllm.v1.engine.core_client:AsyncMPClient": (
-        "_call_utility_async call_utility_async core_engines"
-    ),
+    "vllm.v1.engine.core_client:AsyncMPClient": ("call_utility_async"),
     "vllm.v1.engine.core_client:SyncMPClient": "call_utility",
 }
 

@@ -64,7 +64,7 @@ class Cluster:
             return self._deployments
 
     async def timeline(self, deployment: Deployment, replica_id: str) -> dict[str, Any]:
-        """The last minute of a replica, as ``replicas.server.timeline_link.Minute`` has it.
+        """The last minute of a replica, as ``replicas.server.minute.Minute`` has it.
 
         Raises:
             BrimfulError: it is gone, or does not answer.

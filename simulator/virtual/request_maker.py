@@ -8,6 +8,7 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.request import Request as EngineRequest
 
 from controller.classes import ServiceClasses
+from controller.records import to_wire
 from controller.request_slo import KEY, of_class
 from replicas.engine.prefixes import PREFIX_TOKENS
 from simulator.virtual.plan import Plan
@@ -28,7 +29,7 @@ class RequestMaker:
         classes: ServiceClasses | None = None,
     ) -> None:
         known = {} if classes is None else classes.by_name
-        self._told = {name: {KEY: of_class(one).to_wire()} for name, one in known.items()}
+        self._told = {name: {KEY: to_wire(of_class(one))} for name, one in known.items()}
         self._max_model_len = max_model_len
         self._hasher = None
         self._made = 0

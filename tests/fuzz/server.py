@@ -44,7 +44,7 @@ async def _answer(llm: AsyncLLM, app: Any, port: int, keys: Path) -> None:
         Admission(parse_classes(CLASSES), parse_admission({}), SLOTS, 0.0), named_classes=True
     )
     gate.guard(llm)
-    block = {"keys": {"file": str(keys)}, "limits": {"max_tokens": 16, "max_n": 4}}
+    block = {"keys": {"file": str(keys)}, "limits": {"max_tokens": 16, "max_sequences": 4}}
     door = Door(Rules(parse_security(block)))
     guard_app(app, llm, door, OpenAnswers(), LeavingTokens(), gate=gate)
     config = uvicorn.Config(app, port=port, log_level="error", lifespan="off")

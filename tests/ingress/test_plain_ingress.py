@@ -33,7 +33,7 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(
     both["route_prefix"] = "/"
     keys = tmp_path / "keys"
     keys.write_text(f"all {ALL}\nlate {LATE} classes=late\n")
-    both["args"]["security"] = {"keys": {"file": str(keys)}, "limits": {"max_n": 2}}
+    both["args"]["security"] = {"keys": {"file": str(keys)}, "limits": {"max_sequences": 2}}
     both["args"]["auto_model"] = {
         "default": "tiny-a",
         "rules": [

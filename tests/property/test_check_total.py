@@ -45,7 +45,7 @@ ABSENT += [
         ("keys", "file"),
         ("extra_paths",),
         ("limits",),
-        ("limits", "max_n"),
+        ("limits", "max_sequences"),
     )
 ]
 

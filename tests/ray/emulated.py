@@ -24,7 +24,7 @@ def overloaded(model_path: Path, **user_config: Any) -> dict[str, Any]:
         batching={"policy": "static"},
         emulate={"profile": "paper-fig3", "kv_tokens": 8192},
         classes=OVERLOAD_CLASSES,
-        admission={"max_waiting": WAITING, "shed_at": 1.0, "max_body_mb": 1},
+        admission={"max_waiting": WAITING, "shed_at": 1.0},
     )
     app["args"]["llm_configs"][0]["engine_kwargs"] = {
         "max_num_seqs": SLOTS,

@@ -126,7 +126,9 @@ def keys(deploy: Deploy, model_path: Path, tmp_path_factory: pytest.TempPathFact
     """A file with the keys that the running replica goes by from here on."""
     file = tmp_path_factory.mktemp("door") / "keys"
     file.write_text(f"alice {ALICE}\nbob {BOB} classes=silver\n")
-    change(deploy, model_path, security={"keys": {"file": str(file)}, "limits": {"max_n": 2}})
+    change(
+        deploy, model_path, security={"keys": {"file": str(file)}, "limits": {"max_sequences": 2}}
+    )
     return file
 
 

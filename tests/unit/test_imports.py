@@ -27,7 +27,7 @@ LIGHT = [
     "replicas.engine.executor",
     "replicas.server.otlp",
     "replicas.engine.step_recorder",
-    "replicas.server.timeline_link",
+    "replicas.server.minute",
     "replicas.engine.settings",
     "replicas.server.startup",
     "replicas.profiles.profile_file",
@@ -158,4 +158,4 @@ def test_the_scheduler_imports_what_the_base_package_brings() -> None:
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
     base = {re.split(r"[>=<\[]", one)[0] for one in project["dependencies"]}
     with_vllm = {"torch", "vllm"}
-    assert others == {"yaml" if one == "pyyaml" else one for one in base} | with_vllm
+    assert others == base | with_vllm

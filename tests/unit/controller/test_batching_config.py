@@ -8,7 +8,8 @@ import pytest
 from controller.classes import one_class, parse_classes, unknown_class
 from controller.config import BatchingConfig, parse_batching
 from controller.errors import ConfigError
-from controller.request_slo import RequestSlo, differ, slo_of
+from controller.records import from_wire, to_wire
+from controller.request_slo import RequestSlo, differ
 
 
 def problems(block: Any, where: str = "batching") -> list[str]:
@@ -280,8 +281,8 @@ def test_an_alias_that_means_two_things_is_named(alias: str, said: str) -> None:
     [RequestSlo(), RequestSlo(0.05, 95.0, 2.0), RequestSlo(ttft_s=6.0), RequestSlo(itl_s=0.1)],
 )
 def test_it_gets_through_the_engines_message_as_it_was(one: RequestSlo) -> None:
-    told = msgspec.msgpack.decode(msgspec.msgpack.encode(one.to_wire()))
-    assert slo_of(told) == one
+    told = msgspec.msgpack.decode(msgspec.msgpack.encode(to_wire(one)))
+    assert from_wire(RequestSlo, told) == one
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from controller.records import (
     BatchLimits,
     ClassSlo,
     ClassTarget,
+    Decision,
     EngineReport,
     ReplicaReport,
     Reserve,
@@ -102,8 +103,8 @@ def test_a_table_with_a_wrong_number_is_refused(table: str, wrong: float) -> Non
         check_report(report(**{table: packed}))
 
 
-SENT = ReplicaReport, BatchLimits, BatchingConfig, _Remembered
-PINNED = 2, "09782eb8"
+SENT = ReplicaReport, Decision, BatchLimits, BatchingConfig, _Remembered
+PINNED = 3, "e452ff8b"
 PACKED = ROW_COLUMNS, survival.EDGES, histogram.LOWEST_S, histogram.PER_DECADE, histogram.BINS
 
 

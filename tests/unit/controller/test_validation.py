@@ -107,18 +107,18 @@ def test_a_file_that_is_not_there_or_not_text_is_named(path: Path) -> None:
     [
         (
             '{\n\t"name": "a",\n\t"points": [\n\t\t{"x": 1},\n\t\t{"x":\n\t\t"b"}]}',
-            ["FILE:6: points[1].x: 'b' is not allowed: Input should be a valid"],
+            ["FILE: points[1].x: 'b' is not allowed: Input should be a valid"],
         ),
-        ('{"points": [\n {"x": 1},\n {"y": 2}]}', ["FILE:3: points[1].x: required key is miss"]),
+        ('{"points": [\n {"x": 1},\n {"y": 2}]}', ["FILE: points[1].x: required key is miss"]),
         (
             '{"name": "a",\n "named": {"p": {"x": 1,\n "z": 2}}}',
-            ["FILE:3: named.p: unknown key 'z'; allowed: x, y"],
+            ["FILE: named.p: unknown key 'z'; allowed: x, y"],
         ),
-        ('{"points": [{"x": "a"},\n{"x": "b"}]}', ["FILE:1:", "FILE:2:"]),
-        ("[1]", ["FILE:1: "]),
+        ('{"points": [{"x": "a"},\n{"x": "b"}]}', ["FILE: points[0].x", "FILE: points[1].x"]),
+        ("[1]", ["FILE: "]),
     ],
 )
-def test_a_fault_is_named_with_the_line_of_its_value(path, text, said):
+def test_a_fault_is_named_with_its_field(path, text, said):
     path.write_text(text)
     for problem, begin in zip(file_problems(path), said, strict=True):
         assert problem.startswith(begin)

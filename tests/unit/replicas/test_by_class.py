@@ -4,6 +4,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
+from controller.records import to_wire
 from controller.request_slo import KEY, RequestSlo
 from replicas.engine.by_class import ByClass
 from tests.builders import sample
@@ -16,7 +17,7 @@ class Request(SimpleNamespace):
 
 
 def request(req_id: str, slo: RequestSlo | None = None) -> Any:
-    told = None if slo is None else {KEY: slo.to_wire(), "other": 1}
+    told = None if slo is None else {KEY: to_wire(slo), "other": 1}
     return Request(request_id=req_id, sampling_params=SimpleNamespace(extra_args=told))
 
 

@@ -68,24 +68,24 @@ def test_attention_costs_bytes_over_bandwidth_and_flops_over_rate(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("changes", "line", "says"),
+    ("changes", "says"),
     [
-        ({"layers": 0}, 6, "profiles.one.layers: 0 is not allowed"),
-        ({"layers": "ten"}, 6, "profiles.one.layers: 'ten' is not allowed"),
-        ({"hidden": None}, 4, "profiles.one.hidden: required key is missing"),
-        ({"layer": 3}, 31, "profiles.one: unknown key 'layer'; did you mean 'layers'?"),
-        ({"tokens": [1, 1, 2]}, 4, "tokens must ascend"),
-        ({"linear_ms_per_layer": [1, 2]}, 4, "linear_ms_per_layer has 2 values for 3 tokens"),
-        ({"linear_ms_per_layer": [1, -2, 3]}, 22, "linear_ms_per_layer[1]: -2 is not allowed"),
-        ({"linear_ms_per_layer": [1, 2e6, 3]}, 22, "linear_ms_per_layer[1]: 2000000.0 is not"),
-        ({"layers": True}, 6, "profiles.one.layers: True is not allowed: Input should be a number"),
+        ({"layers": 0}, "profiles.one.layers: 0 is not allowed"),
+        ({"layers": "ten"}, "profiles.one.layers: 'ten' is not allowed"),
+        ({"hidden": None}, "profiles.one.hidden: required key is missing"),
+        ({"layer": 3}, "profiles.one: unknown key 'layer'; did you mean 'layers'?"),
+        ({"tokens": [1, 1, 2]}, "tokens must ascend"),
+        ({"linear_ms_per_layer": [1, 2]}, "linear_ms_per_layer has 2 values for 3 tokens"),
+        ({"linear_ms_per_layer": [1, -2, 3]}, "linear_ms_per_layer[1]: -2 is not allowed"),
+        ({"linear_ms_per_layer": [1, 2e6, 3]}, "linear_ms_per_layer[1]: 2000000.0 is not"),
+        ({"layers": True}, "profiles.one.layers: True is not allowed: Input should be a number"),
     ],
 )
-def test_a_wrong_file_is_told_its_line_and_field(tmp_path, changes, line, says):
+def test_a_wrong_file_is_told_its_field(tmp_path, changes, says):
     path = write(tmp_path / "p.json", **changes)
     with pytest.raises(ConfigError) as caught:
         load_profile(str(path))
-    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert str(caught.value).startswith(f"{path}: ")
     assert says in str(caught.value)
 
 

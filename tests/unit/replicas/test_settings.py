@@ -139,8 +139,8 @@ def test_what_the_door_lets_in_may_change_too() -> None:
 def test_limits_that_change_leave_the_keys_where_they_are() -> None:
     guarded = parse_security({"keys": {"env": "KEYS"}})
     entrys = Live(ENTRYS.batching, security=guarded)
-    live = parse_live({"security": {"limits": {"max_n": 4}}}, entrys, 1.0)
-    assert (live.security.keys, live.security.limits.max_n) == (guarded.keys, 4)
+    live = parse_live({"security": {"limits": {"max_sequences": 4}}}, entrys, 1.0)
+    assert (live.security.keys, live.security.limits.max_sequences) == (guarded.keys, 4)
     assert parse_live({"security": {"keys": None}}, entrys, 1.0).security.keys is None
     other = parse_live({"security": {"keys": {"file": "/k"}}}, entrys, 1.0).security.keys
     assert other is not None

@@ -6,6 +6,7 @@ from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request
 
+from controller.records import to_wire
 from controller.request_slo import KEY, RequestSlo
 from tests.vllm.harness import Rig, batching, engine_config
 
@@ -34,7 +35,7 @@ def rig_of(
 
 def add(rig: Rig, req_id: str, name: str, prompt: int, output: int, adapter: int = 0) -> None:
     params = SamplingParams(
-        max_tokens=output, ignore_eos=True, extra_args={KEY: SLOS[name].to_wire()}
+        max_tokens=output, ignore_eos=True, extra_args={KEY: to_wire(SLOS[name])}
     )
     more = {"arrival_time": rig.now_s, "priority": CLASSES[name].get("priority", 0)}
     if adapter:
@@ -59,7 +60,7 @@ def test_requests_that_do_not_count_for_autoscaling_are_reported_apart(tiny_llam
         add(rig, f"g{k}", "gold", 30, 5)
     rig.go_on(2)
     assert rig.exchange().autoscaled is None
-    unscaled = replace(SLOS["batch"], autoscale=False).to_wire()
+    unscaled = to_wire(replace(SLOS["batch"], autoscale=False))
     for k in range(400):  # more than may run
         params = SamplingParams(max_tokens=9, ignore_eos=True, extra_args={KEY: unscaled})
         request = Request(f"b{k}", [1] * 20, params, None, arrival_time=rig.now_s, priority=2)

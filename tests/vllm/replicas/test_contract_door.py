@@ -23,7 +23,7 @@ PLAIN = {bool, float, type(None)}
 # Those that vLLM's models or the door's own limits bound.
 BOUNDED = {"seed", "priority", "truncate_prompt_tokens", "n", "logit_bias"}
 BOUNDED |= {"max_completion_tokens", "max_output_tokens", "max_tool_calls"}  # the model's length
-BOUNDED |= {"logprobs", "top_logprobs", "prompt_logprobs"}  # max_logprobs
+BOUNDED |= {"logprobs", "top_logprobs", "prompt_logprobs"}  # engine_kwargs.max_logprobs
 # Those of which the engine is sent nothing, or tokens; `tools` where one must be called.
 STAYS = {"messages", "input", "prompt", "prompt_embeds", "instructions", "suffix", "reasoning"}
 STAYS |= {"model", "user", "metadata", "prompt_cache_key", "previous_response_id", "stream_options"}

@@ -15,7 +15,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from controller.fail_open import Guard
 from controller.records import Reserve
 from replicas.engine import queue_order, waiting_queues
-from replicas.engine.channel import _requests, _timeline
+from replicas.engine.channel import REQUESTS, TIMELINE, _record
 from replicas.workarounds.vllm_private import ROOT
 from tests.vllm.harness import OWN, Core, Rig, engine_config, limits, ngram
 from tests.vllm.replicas.test_loads import Loading
@@ -87,8 +87,8 @@ def serve(tiny_llama, options: dict[str, Any], call: Callable[[CodeType], None])
 
     cls = Loading if "kv_transfer_config" in options else Rig
     rig = rig_of(tiny_llama, fails_open=True, cls=cls, accepted=1, step_s=0.05, **options)
-    _timeline(Core(rig), True)
-    _requests(Core(rig), "test", True)
+    _record(Core(rig), TIMELINE, "", True)
+    _record(Core(rig), REQUESTS, "test", True)
     asked = {f"r{index}": 3 + 3 * (index % 3) for index in range(10)}
     before = sys.gettrace()
     sys.settrace(trace)

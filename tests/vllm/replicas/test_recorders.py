@@ -1,13 +1,14 @@
 """What is recorded of vLLM's own scheduler while somebody asks, and that nothing is left of it."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from replicas.engine.channel import UNDRAINED_S, _requests, _steps, _timeline
+from replicas.engine.channel import REQUESTS, STEPS, TIMELINE, UNDRAINED_S, _record
 from replicas.engine.request_recorder import RequestRecorder
 from replicas.engine.step_recorder import StepRecorder
-from replicas.engine.timeline import Recorder
+from replicas.engine.timeline import TimelineRecorder
 from tests.vllm.harness import Core, Rig
 
 
@@ -36,7 +37,7 @@ def test_steps_have_what_was_computed_and_how_long_they_took(tiny_llama) -> None
     assert recorder.drain()["duration_us"] == [500_000, 500_000]
 
 
-@pytest.mark.parametrize("recorder", [StepRecorder, Recorder, lambda s: RequestRecorder(s, "me")])
+@pytest.mark.parametrize("recorder", [StepRecorder, TimelineRecorder, RequestRecorder])
 def test_what_is_scheduled_is_the_same_with_and_without_a_recorder(tiny_llama, recorder) -> None:
     def tokens(recorded: bool) -> tuple[float, dict[str, list[int]]]:
         made = rig(tiny_llama, max_num_seqs=8, blocks=129)
@@ -77,34 +78,39 @@ def test_a_timeline_begins_with_what_is_there_and_ends_without_a_trace(tiny_llam
         made.add(name, prompt=5, output=4)
     made.go_on(in_flight + 1)
     before = set(vars(made.scheduler))
-    opened = _timeline(Core(made), True)["open"]
+    core = Core(made)
+    opened = _record(core, TIMELINE, "", True)["open"]
     assert sorted((bar[0], bar[2], bar[3]) for bar in opened) == [
         ("a", "decode", 0),
         ("b", "decode", 1),
         ("c", "waiting", -1),
     ]
     made.run()
-    closed = _timeline(Core(made), True)["closed"]
+    closed = _record(core, TIMELINE, "", True)["closed"]
     assert [bar[2] for bar in closed if bar[0] == "c"] == ["waiting", "prefill", "decode"]
-    assert _timeline(Core(made), False) is not None
+    assert _record(core, TIMELINE, "", False) is not None
     assert set(vars(made.scheduler)) == before
-    assert _timeline(Core(made), False) is None
+    assert _record(core, TIMELINE, "", False) is None
 
 
-@pytest.mark.parametrize("ask", [_requests, _steps])
-def test_one_at_a_time_is_told_from_outside_until_nobody_asks(tiny_llama, ask) -> None:
+@pytest.mark.parametrize("kind", [REQUESTS, STEPS, TIMELINE])
+def test_one_at_a_time_is_told_from_outside_until_nobody_asks(tiny_llama, kind) -> None:
+    ask = partial(_record, kind=kind)
     made = rig(tiny_llama)
     core, before = Core(made), set(vars(made.scheduler))
-    assert ask(core, "me", False) is None
-    ask(core, "me", True)
-    assert (ask(core, "another", True), ask(core, "another", False)) == (None, None)
+    assert ask(core, owner="me", on=False) is None
+    ask(core, owner="me", on=True)
+    assert (ask(core, owner="another", on=True), ask(core, owner="another", on=False)) == (
+        None,
+        None,
+    )
     made.add("a", prompt=20, output=2)
     made.run()
-    assert any(ask(core, "me", False).values())
+    assert any(ask(core, owner="me", on=False).values())
     assert set(vars(made.scheduler)) == before
     # One that nobody drains ends, and the next call begins another.
-    ask(core, "me", True)
+    ask(core, owner="me", on=True)
     made.now_s += UNDRAINED_S + 1
     made.add("b", prompt=20, output=2)
     made.run()
-    assert ask(core, "another", True) is not None
+    assert ask(core, owner="another", on=True) is not None

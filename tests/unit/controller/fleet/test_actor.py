@@ -13,7 +13,6 @@ from controller.fleet.actor import (
     BatchController,
     keep_switches,
     kept_switches,
-    known_switches,
 )
 from controller.fleet.packed_snapshot import LEFT_OUT, opened, packed_snapshot_of
 from controller.fleet.refusals import Refusals
@@ -58,21 +57,6 @@ def test_a_switch_goes_out_with_the_next_limits() -> None:
     assert [(one["enforce"], one["group"]) for one in told] == [(False, None), (True, "g")]
 
 
-def test_one_that_does_not_answer_hides_no_switch_of_the_others() -> None:
-    off, on = Switch(5, enforce=False), Switch(7, enforce=True, group="a")
-
-    def silent() -> Any:
-        raise TimeoutError
-
-    others = {
-        "v1": lambda: {"switches": [to_wire(off)]},
-        "v2": silent,
-        "v3": lambda: {"other": "code"},
-        "v4": lambda: {"switches": [to_wire(on)]},
-    }
-    assert known_switches(others) == (off, on)
-
-
 def test_a_controller_goes_by_the_switches_that_the_clusters_store_keeps(monkeypatch):
     store: dict[tuple[str, str], bytes] = {}
 
@@ -81,7 +65,6 @@ def test_a_controller_goes_by_the_switches_that_the_clusters_store_keeps(monkeyp
 
     monkeypatch.setattr(actor, "_internal_kv_get", lambda k, namespace: store.get((namespace, k)))
     monkeypatch.setattr(actor, "_internal_kv_put", put)
-    monkeypatch.setattr(actor, "running_controllers", dict)
     # Of this module alone: a log filter of Ray's asks too, and would look for a cluster.
     monkeypatch.setattr(actor, "ray", SimpleNamespace(is_initialized=lambda: True))
     of_other_code = Switch(5, enforce=True, group="a")

@@ -7,7 +7,7 @@ import pytest
 
 from controller.classes import one_class
 from replicas.admission.answers import BadRequestError, RefusedError, refusal
-from replicas.admission.asked import check_headers, read_request
+from replicas.admission.asked import read_request
 from tests.unit.replicas.admission.builders import CLASSES
 
 
@@ -80,14 +80,6 @@ def test_bad_input_names_its_field(headers: Any, body: Any, param: str) -> None:
     assert (caught.value.answer.param, caught.value.answer.status) == (param, 400)
     assert str(caught.value).startswith(f"{param}: ")
     assert len(str(caught.value)) < 300
-
-
-def test_a_header_that_comes_often_counts_as_often_and_the_largest_is_named() -> None:
-    often = [("x-small", "y" * 93)] * 163
-    check_headers(often)
-    with pytest.raises(BadRequestError, match="x-small: 16400 bytes; all headers") as caught:
-        check_headers([("a", "b"), *often, ("x-small", "y" * 93)])
-    assert (caught.value.answer.status, caught.value.answer.param) == (431, "x-small")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +172,7 @@ def test_above_two_minutes_nobody_is_to_come_again() -> None:
 def test_a_refusal_survives_the_way_between_processes() -> None:
     for error in (
         RefusedError(refusal("shed", "a", "", 3.0, 0.0)),
-        BadRequestError("priority", "no", 431),
+        BadRequestError("priority", "no", 403),
     ):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.answer) == (type(error), str(error), error.answer)

@@ -11,32 +11,30 @@ from replicas.door.limits import bounded, check_fields, check_sent
 from replicas.door.responses import check_input
 from replicas.door.settings import Limits
 
-TIGHT = Limits(max_n=4, max_prompts=3, max_tokens=100, max_logprobs=5)
+TIGHT = Limits(max_sequences=4, max_tokens=100)
 BIG = 10**400
 
 
 @pytest.mark.parametrize(
     ("fields", "key"),
     [
-        ({"n": 5}, "max_n"),
-        ({"n": 5.0}, "max_n"),
-        ({"n": "5"}, "max_n"),
-        ({"n": " 5.0 "}, "max_n"),
-        ({"n": "5_0"}, "max_n"),
-        ({"n": BIG}, "max_n"),
-        ({"n": 1e308}, "max_n"),
-        ({"n": float("inf")}, "max_n"),
+        ({"n": 5}, "max_sequences"),
+        ({"n": 5.0}, "max_sequences"),
+        ({"n": "5"}, "max_sequences"),
+        ({"n": " 5.0 "}, "max_sequences"),
+        ({"n": "5_0"}, "max_sequences"),
+        ({"n": BIG}, "max_sequences"),
+        ({"n": 1e308}, "max_sequences"),
+        ({"n": float("inf")}, "max_sequences"),
         ({"max_tokens": 101}, "max_tokens"),
         ({"max_completion_tokens": 101}, "max_tokens"),
         ({"max_output_tokens": 101}, "max_tokens"),
-        ({"logprobs": 6}, "max_logprobs"),
-        ({"logprobs": True, "top_logprobs": 6}, "max_logprobs"),
-        ({"prompt_logprobs": -1}, "max_logprobs"),
-        ({"prompt": ["a"] * 4}, "max_prompts"),
-        ({"prompt": [[1], [2], [3], [4]]}, "max_prompts"),
-        ({"prompt": [1, 2, 3, "a"]}, "max_prompts"),
-        ({"input": ["a"] * 4}, "max_prompts"),
-        ({"prompt_embeds": ["a"] * 4}, "max_prompts"),
+        ({"prompt": ["a"] * 5}, "max_sequences"),
+        ({"prompt": [[1], [2], [3], [4], [5]]}, "max_sequences"),
+        ({"prompt": [1, 2, 3, 4, "a"]}, "max_sequences"),
+        ({"input": ["a"] * 5}, "max_sequences"),
+        ({"prompt_embeds": ["a"] * 5}, "max_sequences"),
+        ({"prompt": ["a"] * 3, "n": 2}, "max_sequences"),
     ],
 )
 def test_more_than_it_may_is_refused_with_field_value_and_limit(fields: Any, key: str) -> None:
@@ -54,9 +52,10 @@ def test_more_than_it_may_is_refused_with_field_value_and_limit(fields: Any, key
     "fields",
     [
         {},
-        {"n": 4, "max_tokens": 100, "logprobs": 5, "prompt": ["a", "b", "c"]},
-        {"n": None, "max_tokens": None, "logprobs": None, "prompt": None},
-        {"n": "x", "max_tokens": [], "logprobs": True, "prompt": {}},  # vLLM refuses these
+        {"n": 4, "max_tokens": 100, "prompt": "a"},
+        {"prompt": ["a", "b"], "input": ["c", "d"]},
+        {"n": None, "max_tokens": None, "prompt": None},
+        {"n": "x", "max_tokens": [], "prompt": {}},  # vLLM refuses these
         {"n": float("nan")},
         {"n": -5},
         {"prompt": list(range(5000))},  # one prompt, as token ids
@@ -88,11 +87,11 @@ def test_who_says_no_number_of_tokens_gets_the_limit(path: str, fields: Any, wri
 
 
 def test_the_items_of_a_conversation_are_no_prompts() -> None:
-    said = {"input": [{"role": "user", "content": "a"}] * 4}
+    said = {"input": [{"role": "user", "content": "a"}] * 5}
     check_fields(said, TIGHT, "/v1/responses")
-    with pytest.raises(BadRequestError, match="max_prompts"):
+    with pytest.raises(BadRequestError, match="max_sequences"):
         check_fields(said, TIGHT, "/v1/embeddings")
-    with pytest.raises(BadRequestError, match="max_n"):
+    with pytest.raises(BadRequestError, match="max_sequences"):
         check_fields({**said, "n": 5}, TIGHT, "/v1/responses")
 
 
@@ -105,9 +104,8 @@ def test_answers_times_prompts_are_bounded_together(prompts: dict[str, Any]) -> 
             check_fields({**prompts, "n": wanted}, limits)
         assert refused.value.answer.param == "n"
         assert "for each of 3 prompts is not allowed: together at most 11" in str(refused.value)
-    with pytest.raises(BadRequestError, match="n: 1 for each of 12 prompts"):
+    with pytest.raises(BadRequestError, match="prompt: 1 for each of 12 prompts"):
         check_fields({"prompt": ["a"] * 12}, limits)
-    check_fields({"prompt": "a", "n": 12}, limits)  # one prompt: max_n alone bounds it
 
 
 HUGE = 54661120633939034112

@@ -73,27 +73,27 @@ def test_a_wrong_line_is_told_its_number_and_field(tmp_path: Path, line: str, sa
 
 
 @pytest.mark.parametrize(
-    ("changes", "line", "says"),
+    ("changes", "says"),
     [
-        ({"spearman": 2}, 19, "workloads.mine.spearman: 2 is not allowed"),
-        ({"input_tokens": [1, "x", 3]}, 11, "workloads.mine.input_tokens[1]: 'x' is not allowed"),
-        ({"input_tokens": [1, 2]}, 3, "input_tokens has 2 values, quantiles 3"),
-        ({"input_tokens": [3, 2, 1]}, 3, "input_tokens must not descend"),
-        ({"quantiles": [0, 50, 99]}, 3, "quantiles must go from 0 to 100"),
-        ({"gap_cv": -1}, 20, "workloads.mine.gap_cv: -1 is not allowed"),
-        ({"gap_cv": 101}, 20, "workloads.mine.gap_cv: 101 is not allowed"),
-        ({"mean_rate_per_s": 1e-4}, 20, "workloads.mine.mean_rate_per_s: 0.0001 is not allowed"),
-        ({"input_tokens": [1, 2, 1e8]}, 12, "workloads.mine.input_tokens[2]: 100000000.0 is not"),
-        ({"gapcv": 1}, 20, "did you mean 'gap_cv'?"),
+        ({"spearman": 2}, "workloads.mine.spearman: 2 is not allowed"),
+        ({"input_tokens": [1, "x", 3]}, "workloads.mine.input_tokens[1]: 'x' is not allowed"),
+        ({"input_tokens": [1, 2]}, "input_tokens has 2 values, quantiles 3"),
+        ({"input_tokens": [3, 2, 1]}, "input_tokens must not descend"),
+        ({"quantiles": [0, 50, 99]}, "quantiles must go from 0 to 100"),
+        ({"gap_cv": -1}, "workloads.mine.gap_cv: -1 is not allowed"),
+        ({"gap_cv": 101}, "workloads.mine.gap_cv: 101 is not allowed"),
+        ({"mean_rate_per_s": 1e-4}, "workloads.mine.mean_rate_per_s: 0.0001 is not allowed"),
+        ({"input_tokens": [1, 2, 1e8]}, "workloads.mine.input_tokens[2]: 100000000.0 is not"),
+        ({"gapcv": 1}, "did you mean 'gap_cv'?"),
     ],
 )
-def test_a_wrong_workload_is_told_its_line_and_field(
-    tmp_path: Path, changes: dict[str, object], line: int, says: str
+def test_a_wrong_workload_is_told_its_field(
+    tmp_path: Path, changes: dict[str, object], says: str
 ) -> None:
     spec = entry(tmp_path, **changes)
     with pytest.raises(ConfigError) as caught:
         load_workload(spec)
-    assert str(caught.value).startswith(f"{spec}:{line}: ")
+    assert str(caught.value).startswith(f"{spec}: ")
     assert says in str(caught.value)
 
 

@@ -1,18 +1,13 @@
-"""The last minute of a replica's batch. Its engine records from the first question until there was
-none for ten seconds."""
+"""The last minute of a replica's batch."""
 
-import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller.classes import ServiceClasses
-from replicas.engine import channel
 from replicas.engine.timeline import MOST_BARS, Bar
 
 KEPT_S = 60.0
-UNSEEN_S = 10.0
 STATES = ("waiting", "prefill", "decode", "preempted")
 NO_CLASS, OWN = "requests", "a priority of their own"
 
@@ -75,38 +70,3 @@ def class_names(classes: ServiceClasses | None) -> Callable[[int], str]:
     for name, one in classes.by_name.items() if classes else ():
         known[one.priority] = f"{known[one.priority]}, {name}" if one.priority in known else name
     return lambda priority: known.get(priority, OWN if known else NO_CLASS)
-
-
-class TimelineLink:
-    """One replica's timeline.
-
-    Args:
-        client: vLLM's ``AsyncLLM``.
-    """
-
-    def __init__(self, client: channel.EngineClient) -> None:
-        self._client = client
-        self._minute = Minute()
-        self._asked_s = 0.0
-        self._ending: asyncio.Task[None] | None = None
-
-    async def look(self, classes: ServiceClasses | None) -> dict[str, Any]:
-        """The last minute, as far as it was recorded.
-
-        Raises:
-            vllm's EngineDeadError: the engine process is gone.
-        """
-        self._asked_s = asyncio.get_running_loop().time()
-        drained = await channel.timeline(self._client, on=True)
-        answer = self._minute.take(drained, class_names(classes))
-        if self._ending is None or self._ending.done():
-            self._ending = asyncio.create_task(self._end_unseen())
-        return answer
-
-    async def _end_unseen(self) -> None:
-        clock = asyncio.get_running_loop().time
-        while (left_s := self._asked_s + UNSEEN_S - clock()) > 0:  # noqa: ASYNC110 - asked again
-            await asyncio.sleep(left_s)
-        self._minute = Minute()
-        with contextlib.suppress(Exception):  # a dead engine records nothing
-            await channel.timeline(self._client, on=False)
