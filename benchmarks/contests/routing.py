@@ -1,4 +1,4 @@
-"""How requests of classes are routed to the engines of a contest."""
+"""Routing of requests with classes to the engines of a contest."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,25 @@ from simulator.workloads.requests import Request
 
 
 class Routed:
-    """Every engine computes the prompts of what it answers."""
+    """Every engine prefills its own requests."""
 
     def __init__(self, engines: int) -> None:
         self.roles: list[Role] = ["mixed"] * engines
 
-    def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
-        """Nothing is."""
+    def handed_over(self, request: Request, route: Way[int], now_s: float) -> None:
+        """There are no KV transfers."""
 
     def hear(
-        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+        self, engine: int, report: ReplicaReport, load: ReplicaLoad | None, now_s: float
     ) -> None:
-        """Nothing depends on it."""
+        """Routes do not depend on reports."""
 
 
-class ByRoom(Routed):
+class ByHeadroom(Routed):
     """``HeadroomRouter``'s choice.
 
     Args:
-        ends: by class, where classes are gathered.
+        ends: by class, for class affinity; empty: none.
     """
 
     def __init__(self, engines: int, seed: int, ends: Mapping[str, End]) -> None:
@@ -47,9 +47,9 @@ class ByRoom(Routed):
         return Way(chosen.replica, None, chosen.wait_s)
 
     def hear(
-        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+        self, engine: int, report: ReplicaReport, load: ReplicaLoad | None, now_s: float
     ) -> None:
-        self._chooser.update(engine, room, now_s)
+        self._chooser.update(engine, load, now_s)
 
 
 class ByClass(Routed):

@@ -1,7 +1,7 @@
-"""Reports of a fleet of any size: a few engines are run, their reports recorded and dealt out.
+"""Reports of a fleet of any size: those of a few engines, recorded and shared out.
 
-The controller gets what a Governor really reports about an engine under load, in its wire form;
-only the replicas' names are made up.
+The controller gets real reports of engines under load, in wire form; only the replicas' names are
+made up.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from replicas.profiles.profile import StepNoise, StepProfile
 
 Wire = dict[str, Any]
 
-ENGINES = 3  # are run for each group; its replicas share their reports
+ENGINES = 3  # engines of a group; its replicas share their reports
 NOISE_CV = 0.03
 
 
@@ -38,7 +38,7 @@ class GroupTraffic:
     mean_output: float
 
 
-# Half of all replicas in one group: pooling a group is what costs most at once.
+# Half of all replicas in one group: pooling a group is the most expensive part.
 TRAFFIC = (
     GroupTraffic("chat", 0.5, 257, 447),
     GroupTraffic("short", 0.25, 257, 62),
@@ -52,7 +52,7 @@ class Fleet:
     """Replicas of several groups that report every ``config.period_s``, evenly spread in time.
 
     Args:
-        periods: how many reports of each replica there are.
+        periods: reports of each replica.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Fleet:
         return len(self._members)
 
     def reports(self, period: int) -> Iterator[tuple[float, Wire]]:
-        """All replicas' reports of one period: when each comes, seconds, and what it says."""
-        # In the order of their groups a group's replicas would come all at once.
+        """All replicas' reports of one period: the time of each, seconds, and the report."""
+        # Ordered by group, all replicas of a group would report at once.
         for place, index in enumerate(_scattered(len(self))):
             group, replica_id, recorded = self._members[index]
             at_s = (period + place / len(self)) * self._period_s
@@ -99,7 +99,7 @@ def _record(
 
 
 def _sizes(replicas: int) -> list[int]:
-    """How many replicas each group has; all of them together in any case."""
+    """The replicas of each group; they add up to all."""
     shares = accumulate(traffic.share for traffic in TRAFFIC)
     ends = [0, *(round(replicas * share) for share in shares)]
     return [end - begin for begin, end in pairwise(ends)]

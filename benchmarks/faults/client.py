@@ -1,4 +1,4 @@
-"""Steady load by OpenAI's own client, its retries on: how each request ended."""
+"""Steady load by OpenAI's own client with retries: how each request ended."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ MEANING: dict[End, str] = {
     "event": "ended with an error event inside the stream",
     "failed": "failed at the client before any byte, after its retries",
     "cut": "cut in the stream: an exception at the client, without an event",
-    "silent": "ended in the stream without a word",
+    "silent": "stream ended without an end or an error",
 }
 
 
@@ -36,7 +36,7 @@ class Outcome:
 
     Args:
         at_s: when it was sent, from the load's start.
-        attempts: HTTP exchanges.
+        attempts: HTTP attempts.
         ttft_s: to the first token, over all attempts; None: none came.
         error: of the last attempt.
     """
@@ -53,9 +53,9 @@ class Counts:
     """How the requests of a load ended.
 
     Args:
-        retried: needed more than one attempt.
+        retried: requests with more than one attempt.
         worst_ttft_s: the longest time to a first token, over all attempts.
-        errors: of those that were not whole, by how often.
+        errors: counts by message, of requests that were not whole.
     """
 
     sent: int
@@ -87,8 +87,8 @@ def ended(error: Exception | None, begun: bool, finished: bool) -> End:
 
     Args:
         error: what the client raised.
-        begun: a part of its answer had come.
-        finished: so had its end.
+        begun: whether a part of its answer had come.
+        finished: whether its end had come.
     """
     if error is None:
         return "whole" if finished else "silent"

@@ -1,7 +1,7 @@
-"""Engines that die under streams: every token of every stream is looked at.
+"""Engines that die under streams: every token of every stream is checked.
 
-Emulated tokens say where they stand; of real engines the same prompts are answered before, greedily
-and undisturbed.
+Emulated tokens encode their position; real engines answer the same prompts before, greedily and
+undisturbed.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ SIGNALS = {
     "engine_hangs": ("SIGSTOP: it hangs", signal.SIGSTOP),
 }
 STREAMS, TOKENS, BEGUN = 20, 300, 10
-ITL_S = 0.1  # in which a token of a stream that stays is in time
-TOLD_S = 30.0  # for the controller to know what became of them
+ITL_S = 0.1  # a token of a stream that does not move is in time within this
+TOLD_S = 30.0  # for the controller to learn their outcomes
 
 
 @dataclass(slots=True)
 class Stream:
-    """What a client saw of one answer.
+    """One answer, as its client sees it.
 
     Args:
-        at_s: when each part of it came.
-        end: as of ``benchmarks.faults.client``.
+        at_s: time of each part.
+        end: one of ``benchmarks.faults.client.MEANING``.
     """
 
     prompt: list[int]
@@ -59,13 +59,13 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What became of the streams of one death.
+    """The outcome of one death.
 
     Args:
         wrong: whole streams with tokens that are not those expected.
-        outcomes: of the dead engine's requests, as the controller was told.
-        gaps_s: of those that moved, the longest first.
-        others: shares of the gaps of other streams that are at most ``ITL_S``: before and after.
+        outcomes: counts of the dead engine's requests, by the controller.
+        gaps_s: longest gaps of the streams that moved, the longest first.
+        others: share of the other streams' gaps within ``ITL_S``, before and after.
     """
 
     streams: int
@@ -103,7 +103,7 @@ def prompts(count: int) -> list[list[int]]:
 
 
 def death(there: Fleet, sent: signal.Signals, count: int, *, emulated: bool) -> Death:
-    """Send one engine a signal while so many streams are under way."""
+    """Send one engine a signal while ``count`` streams run."""
     there.wait_whole()
     while len(engines(there)) < there.count:  # Ray Serve may not know yet of the last one's end
         time.sleep(0.5)
@@ -176,8 +176,8 @@ async def _one(client: StockClient, number: str, seen: Stream, emulated: bool) -
         )
         async for chunk in answer:
             for choice in chunk.choices:
-                told: Any = choice.model_extra or {}
-                if tokens := told.get("token_ids"):
+                extra: Any = choice.model_extra or {}
+                if tokens := extra.get("token_ids"):
                     seen.tokens += tokens
                     seen.at_s.append(client.now_s())
                 finished |= choice.finish_reason is not None

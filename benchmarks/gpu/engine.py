@@ -1,7 +1,7 @@
-"""A vLLM engine core of this process: real weights' shapes, real kernels, no server around it.
+"""A vLLM engine core in this process: real shapes of weights, real kernels, no server.
 
-Policies, caps and chunks are changed between runs, so that one start of the engine (weights, CUDA
-graphs) serves a whole comparison.
+Policies, caps and chunks change between runs, so one start of the engine (weights, CUDA graphs)
+serves a whole comparison.
 """
 
 import time
@@ -27,28 +27,28 @@ OURS = "benchmarks.gpu.engine.RecordingScheduler"
 
 
 class RecordingScheduler(DynamicBatchScheduler):
-    """Keeps every step's sample, and what its own code took, while ``recording``."""
+    """Keeps every step's sample and its scheduler overhead while ``recording``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.made_of = args, kwargs
         self.recording = False
         self.samples: list[StepSample] = []
-        self.own_us: list[float] = []
+        self.overhead_us: list[float] = []
         self.token_budget: int | None = None  # for the step-time grid: of each step
-        self._own_s = 0.0
+        self._overhead_s = 0.0
         self._watched: list[Governor] = []
         super().__init__(*args, **kwargs)
         self.follow(self.governor)
 
     def follow(self, governor: Governor) -> None:
-        """From now on this one decides."""
+        """Use this governor from now on."""
         self.governor = governor
         if not any(governor is one for one in self._watched):
             self._watched.append(governor)
             self._watch(governor)
 
     def _watch(self, governor: Governor) -> None:
-        """Keep what it is told of each step."""
+        """Record the samples that it gets."""
         before, after = governor.before_step, governor.after_step
 
         def before_step(state: EngineState, now_s: float, *reading: Any) -> StepLimits:
@@ -68,18 +68,18 @@ class RecordingScheduler(DynamicBatchScheduler):
     def _set_limits(self) -> None:
         start_s = time.perf_counter()
         super()._set_limits()
-        self._own_s = time.perf_counter() - start_s
+        self._overhead_s = time.perf_counter() - start_s
 
     def _measure(self, done: Any) -> None:
         start_s = time.perf_counter()
         super()._measure(done)
         if self.recording and done.total_num_scheduled_tokens:
-            self.own_us.append((time.perf_counter() - start_s + self._own_s) * 1e6)
+            self.overhead_us.append((time.perf_counter() - start_s + self._overhead_s) * 1e6)
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What an engine is started with."""
+    """The options of an engine."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -113,13 +113,13 @@ class Engine(CoreEngine):
         self._plain = cls(*args, **kwargs)
 
     def switch(self, *, plain: bool) -> None:
-        """From now on vLLM's own scheduler runs the engine, or ours: same weights, same graphs."""
+        """Use vLLM's own scheduler from now on, or ours: same weights, same graphs."""
         assert not self.busy()
         self.scheduler = self.core.scheduler = self._plain if plain else self._ours
 
     @property
     def graph_tokens(self) -> int:
-        """Tokens of the largest step that vLLM captures graphs of; 0: of none."""
+        """Tokens of the largest step with a CUDA graph; 0: none."""
         return graph_tokens(self._ours.vllm_config)
 
     @property
@@ -131,10 +131,10 @@ class Engine(CoreEngine):
     def governor(
         self, batching: BatchingConfig, *, cap: int | None = None, chunk: int | None = None
     ) -> Governor:
-        """A policy that has seen nothing yet, with vLLM's own two settings.
+        """A policy without any data yet, with vLLM's own two limits.
 
         Args:
-            cap, chunk: ``max_num_seqs`` and ``max_num_batched_tokens``; None: as it was started.
+            cap, chunk: ``max_num_seqs`` and ``max_num_batched_tokens``; None: the engine's.
         """
         limits = EngineLimits(
             max_num_seqs=min(cap or self.size.max_num_seqs, self.size.max_num_seqs),
@@ -152,7 +152,7 @@ class Engine(CoreEngine):
     ) -> "Run":
         """Requests as they come; returns when all are served, or after ``limit_s``.
 
-        Those that had not ended by then are aborted, and count as they were.
+        Unfinished requests are aborted, and count with their tokens so far.
 
         Args:
             governor: None: vLLM's own scheduler.
@@ -160,7 +160,7 @@ class Engine(CoreEngine):
         self.switch(plain=governor is None)
         if governor:
             self._ours.follow(governor)
-            self._ours.samples, self._ours.own_us = [], []
+            self._ours.samples, self._ours.overhead_us = [], []
             self._ours.recording = True
         served = self.serve_all(requests, limit_s)
         self._ours.recording = False
@@ -168,21 +168,21 @@ class Engine(CoreEngine):
         self.switch(plain=False)
         if governor is None:
             return Run(served, (), ())
-        return Run(served, tuple(self._ours.samples), tuple(self._ours.own_us))
+        return Run(served, tuple(self._ours.samples), tuple(self._ours.overhead_us))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run came to.
+    """The result of one run.
 
     Args:
-        samples: every step; empty where vLLM's own ran.
-        own_us: own code of each step, microseconds.
+        samples: every step; empty with vLLM's own scheduler.
+        overhead_us: scheduler overhead of each step, microseconds.
     """
 
     served: Served
     samples: tuple[StepSample, ...]
-    own_us: tuple[float, ...]
+    overhead_us: tuple[float, ...]
 
     @property
     def tokens_per_s(self) -> float:

@@ -1,4 +1,4 @@
-"""A cluster of its own on this machine, and what is deployed on it."""
+"""A separate cluster on this machine, and its application."""
 
 import contextlib
 import tempfile
@@ -19,7 +19,7 @@ class Deployed:
         self.cluster, self._directory, self._port = cluster, directory, port
 
     def deploy(self, application: dict[str, Any]) -> None:
-        """This application and nothing else; returns when Ray took it."""
+        """Deploy only this application; returns once Ray has accepted it."""
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": self._port},
@@ -31,7 +31,7 @@ class Deployed:
 
 
 def stats_port(port: int) -> int:
-    """Where HAProxy tells its counts."""
+    """The port of HAProxy's statistics."""
     return port + 300
 
 
@@ -39,11 +39,10 @@ def stats_port(port: int) -> int:
 def cluster_at(
     port: int, cpus: int = 2, resources: dict[str, float] | None = None
 ) -> Iterator[tuple[LocalCluster, Path]]:
-    """A cluster for a ``with`` block, and a folder as long as it is there.
+    """A cluster and a temporary folder, for a ``with`` block.
 
     Args:
-        port: HAProxy's fixed ports are moved along with it, since another cluster on this machine
-            may have them.
+        port: HAProxy's fixed ports are moved with it, as another cluster may use them.
     """
     environment = {
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(port + 1000),

@@ -1,4 +1,4 @@
-"""OpenAI's own client, retries on, by which benches send: each HTTP exchange is seen."""
+"""OpenAI's own client with retries, for benches; records each HTTP attempt."""
 
 import time
 from collections import defaultdict
@@ -8,12 +8,12 @@ from typing import Any
 import httpx2
 from openai import AsyncOpenAI
 
-ID = "x-bench-id"  # of a request: a header
+ID = "x-bench-id"  # header with a request's number
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One HTTP exchange of a request."""
+    """One HTTP attempt of a request."""
 
     sent_s: float
     status: int | None = None

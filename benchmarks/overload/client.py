@@ -1,6 +1,6 @@
-"""Open-loop load by OpenAI's own client, retries on: what each request came to, and each attempt.
+"""Open-loop load by OpenAI's own client, with retries: the outcome of each request and attempt.
 
-A request is sent when it is due, however many are still under way.
+A request is sent when it is due, however many are unanswered.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A request: when it is sent, in seconds from the start, of which class, how long."""
+    """A request: its time from the start, seconds; its class; its lengths."""
 
     at_s: float
     name: str
@@ -30,12 +30,12 @@ class Planned:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a request; times on the run's clock, of the attempt that was served.
+    """The outcome of a request; times on the run's clock, of the attempt that was served.
 
     Attributes:
         status: of the last attempt; None: no answer.
         broken: an error after a 200.
-        unfinished: it was under way when the run was ended.
+        unfinished: it had no end when the run was ended.
     """
 
     planned: Planned
@@ -66,7 +66,7 @@ class Outcome:
         return (self.ended_s - (self.first_s or 0.0)) / max(self.tokens - 1, 1)
 
     def good(self, ttft_s: Mapping[str, float], itl_s: float) -> bool:
-        """Whether it was served whole inside its class's time to first token and the SLA's ITL."""
+        """Whether it was served whole, inside its class's TTFT and the ITL."""
         took_s = self.ttft_s
         in_time = took_s is not None and took_s <= ttft_s[self.planned.name]
         return self.whole and in_time and self.itl_s <= itl_s
@@ -95,10 +95,10 @@ def plan(
 async def send(
     base_url: str, model: str, planned: Sequence[Planned], end_s: float = math.inf
 ) -> list[Outcome]:
-    """Send each request when it is due; what became of them, in their order.
+    """Send each request when it is due; returns their outcomes in the same order.
 
     Args:
-        end_s: those that are under way then are ended.
+        end_s: unfinished requests are ended then.
     """
     client = StockClient(base_url, TIMEOUT_S)
     async with client.api:

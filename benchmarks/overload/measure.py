@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.overload.client import plan, send
-from benchmarks.overload.figures import Figures, Promise, figures, phases_of
+from benchmarks.overload.figures import Figures, Slo, figures, phases_of
 from benchmarks.overload.shapes import (
     CLASSES,
     ITL_MS,
@@ -26,12 +26,12 @@ from serve_app.demo.machine import Waited
 from serve_app.launch.running import wait_reached
 
 WARM_UP_S, SETTLE_S = 5.0, 20.0
-GRACE_S = 60.0  # longer than any deadline: what is not served then is late whenever it comes
+GRACE_S = 60.0  # longer than any deadline: a request without an answer by then is late
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What makes two runs comparable; seconds of each load."""
+    """The settings of a run; ``seconds`` of each load."""
 
     seconds: float
     time_scale: float
@@ -43,27 +43,27 @@ class Measured:
     """One variant under all loads.
 
     Attributes:
-        waited_frac: share of the time in which the client had work and no core; None: not known.
+        waited_frac: share of the time that the client waited for a core; None: unknown.
     """
 
     figures: Figures
     waited_frac: float | None
 
 
-def promise(time_scale: float) -> Promise:
-    """What clients are promised, in the time that passes for them."""
+def slo(time_scale: float) -> Slo:
+    """The clients' SLO, in their time."""
     ttft_s = {name: one["ttft_ms"] / 1000 * time_scale for name, one in CLASSES.items()}
-    return Promise(ttft_s, ITL_MS / 1000 * time_scale)
+    return Slo(ttft_s, ITL_MS / 1000 * time_scale)
 
 
 def slots_per_s(time_scale: float) -> float:
-    """Requests a second if every slot is always taken."""
+    """Requests/s if every slot is always busy."""
     step_s = load_profile(PROFILE).step_s(SLOTS, 0, 0, 0) * time_scale
     return REPLICAS * SLOTS / (sum(OUTPUT_TOKENS) / 2 * step_s)
 
 
 def capacity_per_s(seconds: float, time_scale: float) -> float:
-    """What the fleet serves while twice its slots are asked for; by the second half of the run."""
+    """Requests/s served at twice the load of all slots, in the second half of the run."""
     asked = plan([(2 * slots_per_s(time_scale), seconds)], SHARES, 0, lengths)
     found = asyncio.run(send(URL, MODEL, asked, seconds + GRACE_S))
     return sum(seconds / 2 <= o.ended_s < seconds and o.whole for o in found) / (seconds / 2)
@@ -78,12 +78,12 @@ def run(variant: str, per_s: float, settings: Settings) -> Measured:
     waited = Waited()
     outcomes = asyncio.run(send(URL, MODEL, asked, phases[-1].end_s + GRACE_S))
     waited_frac = waited.frac()
-    found = figures(outcomes, phases, promise(settings.time_scale))
+    found = figures(outcomes, phases, slo(settings.time_scale))
     return Measured(found, waited_frac)
 
 
 def measure(variants: Sequence[str], settings: Settings) -> tuple[float, dict[str, Measured]]:
-    """What 1x is, requests/s, and each variant under all loads."""
+    """The rate of 1x, requests/s, and each variant under all loads."""
     found: dict[str, Measured] = {}
     per_s = 0.0
     with fleet() as deployed:

@@ -14,13 +14,13 @@ URL = f"http://127.0.0.1:{PORT}/v1"
 DEPLOY_TIMEOUT_S = 420
 VARIANTS = {
     "brimful": "classes and admission",
-    "defaults": "Ray Serve LLM as shipped: no limit on what waits",
+    "defaults": "Ray Serve LLM as shipped: no limit on the queue",
     "vllm_limits": "vLLM's max_num_queued_reqs at three times the slots",
 }
 
 
 def application(variant: str, time_scale: float) -> dict[str, Any]:
-    """The fleet under one of ``VARIANTS``; its clients send the same."""
+    """The fleet under one of ``VARIANTS``; clients send the same requests to all."""
     engine: dict[str, Any] = {
         "max_num_seqs": SLOTS,
         "max_num_batched_tokens": STEP_TOKENS,
@@ -53,7 +53,7 @@ class Fleet(Deployed):
 
     @property
     def pid(self) -> int:
-        """The process that all others of the cluster descend from."""
+        """The root process of the cluster."""
         return self.cluster.pid
 
 

@@ -1,4 +1,4 @@
-"""``make bench-path``: what the way from the engine to the client costs, against bare vLLM.
+"""``make bench-path``: the cost of the path from the engine to the client, versus bare vLLM.
 
 Prints tables, writes docs/results/path.md, and ends with one line of JSON.
 """
@@ -21,13 +21,13 @@ SMALL = (IN_PROCESS, ADAPTIVE)
 
 
 def main() -> int:
-    """1 where something was broken off, and the reason is in the page."""
+    """Returns 1 if the run was broken off; the page has the reason."""
     names = [stack.name for stack in STACKS]
     parser = argparse.ArgumentParser(prog="make bench-path", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="SERVER")
     parser.add_argument("--concurrency", nargs="+", type=count(), default=CONCURRENCY, metavar="N")
     parser.add_argument("--rounds", type=count(), default=ROUNDS)
-    parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
+    parser.add_argument("--small", action="store_true", help="a test run; no file")
     args = parser.parse_args()
     chosen, streams, rounds, turns = args.only, args.concurrency, args.rounds, None
     if args.small:

@@ -68,7 +68,7 @@ def section(found: Found, streams: Sequence[int], rounds: int) -> Section:
     names = [stack.name for stack in STACKS if stack.name in measured]
     return Section(
         "path",
-        "what the way to the client costs beside bare vLLM",
+        "the cost of the serving path versus bare vLLM",
         _text(streams, rounds),
         tuple(rows),
         (
@@ -113,11 +113,11 @@ def _text(streams: Sequence[int], rounds: int) -> str:
     options = ", ".join(f"{key}={value}" for key, value in ENGINE.items())
     return (
         f"{rounds} rounds of {counts} streams at a time, each of {MAX_TOKENS} tokens after a prompt"
-        " of about as many; the servers in turn, who begins alternates. A server that has not its"
-        " turn is stopped (SIGSTOP), so each has the machine for itself, with one client process."
-        " All in one session, at niceness 0. Ours has what a machine of few cores sets (decision"
-        f" 17), Ray's own is as shipped. The tiny model on one thread: `{options}`. Figures"
-        " are medians over rounds, ratios of tokens/s geometric means of the rounds' ratios."
+        " of about as many; the servers take turns, in alternating order. A server that waits for"
+        " its turn is stopped (SIGSTOP), so each has the machine for itself, with one client"
+        " process. All in one session, at niceness 0. Ours has the settings for few cores (decision"
+        f" 17), Ray's own its defaults. The tiny model on one thread: `{options}`. Figures are"
+        " medians over rounds, ratios of tokens/s geometric means of the rounds' ratios."
     )
 
 
@@ -143,7 +143,7 @@ def _client_table(loads: Loads, names: Sequence[str], streams: Sequence[int]) ->
     for count in streams:
         for name in names:
             if not (found := loads.of(name, count)):
-                continue  # broken off before
+                continue  # the run was broken off before
             figures = [median(figure(one.seen) for one in found) for _, figure in CLIENT]
             lines.append((f"{count}, {name}", *map(shown, figures)))
     return markdown_table(("streams, server", *(name for name, _ in CLIENT)), lines)

@@ -15,7 +15,7 @@ SOURCES = ("compiled.py", "fluid.py", "replica.py", "state.py", "steps.py")
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function that makes no array; kept on disk until a source changes.
+    """Compile a function that makes no array; cached on disk until a source changes.
 
     Numba counts references to each array of a ``Fleet`` at every call, atomically, which took two
     thirds of a day's time. Without new arrays no count is needed (Numba's ``_nrt``); a function
@@ -25,8 +25,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
     try:
         # Python keeps bytecode in the folder's parent; an installation may forbid both.
-        kept = os.access(folder.parent if folder.parent.exists() else HERE, os.W_OK)
-        made: Callable[..., Any] = njit(cache=kept, _nrt=False)(function)
+        writable = os.access(folder.parent if folder.parent.exists() else HERE, os.W_OK)
+        made: Callable[..., Any] = njit(cache=writable, _nrt=False)(function)
         return made
     finally:
         config.CACHE_DIR = before

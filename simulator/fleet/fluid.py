@@ -17,7 +17,7 @@ from simulator.fleet.state import (
     ABSENT,
     DRAINING,
     IN_TIME,
-    NOBODY,
+    NONE,
     READY,
     Engine,
     Fleet,
@@ -40,12 +40,12 @@ def _random(fleet: Fleet, below: int) -> int:
 
 
 @compiled
-def _is_better(wait_s: float, filled: float, best_s: float, best_filled: float) -> bool:
+def _is_better(wait_s: float, load: float, best_s: float, best_load: float) -> bool:
     """Whether a replica precedes the best one so far."""
     if math.isinf(best_s):
         return wait_s < best_s
     alike = abs(wait_s - best_s) <= max(ALIKE * best_s, ALIKE_S)
-    return filled < best_filled if alike else wait_s < best_s
+    return load < best_load if alike else wait_s < best_s
 
 
 @compiled
@@ -61,18 +61,18 @@ def _drawn(fleet: Fleet, engine: Engine, ready: np.ndarray, k: int, now_s: float
 
 @compiled
 def _choose(fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, now_s: float) -> int:
-    """The drawn replica with the least wait; NOBODY: all are full."""
-    best, best_s, best_filled = NOBODY, math.inf, math.inf
+    """The drawn replica with the least wait; NONE: all are full."""
+    best, best_s, best_load = NONE, math.inf, math.inf
     for k in range(min(CHOICES, len(ready))):
         slot = _drawn(fleet, engine, ready, k, now_s)
-        filled = fleet.decodes[slot] + fleet.waiting[slot] + (fleet.prompt[slot] != NOBODY)
-        if filled >= engine.max_ongoing:
+        load = fleet.decodes[slot] + fleet.waiting[slot] + (fleet.prompt[slot] != NONE)
+        if load >= engine.max_ongoing:
             continue
         tokens = fleet.backlog[slot, IN_TIME] + fleet.prompt_left[slot] + prompt
         per_s, _ = prompt_rate(engine, fleet.decodes[slot], fleet.held[slot], prompt)
         wait_s = tokens / per_s
-        if _is_better(wait_s, float(filled), best_s, best_filled):
-            best, best_s, best_filled = slot, wait_s, float(filled)
+        if _is_better(wait_s, float(load), best_s, best_load):
+            best, best_s, best_load = slot, wait_s, float(load)
     return best
 
 
@@ -80,7 +80,7 @@ def _choose(fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, now_
 def _route(fleet: Fleet, engine: Engine, ready: np.ndarray, request: int, now_s: float) -> bool:
     """Send a request to a replica; False if all are full."""
     slot = _choose(fleet, engine, ready, fleet.input[request], now_s)
-    if slot == NOBODY:
+    if slot == NONE:
         return False
     advance(fleet, slot, engine, now_s)
     fleet.arrivals[slot] += 1
@@ -101,25 +101,25 @@ def _run_until(fleet: Fleet, engine: Engine, ready: np.ndarray, until_s: float) 
     start_s = math.inf
     for slot in ready:
         start_s = min(start_s, fleet.now_s[slot])
-    while fleet.hold[0] != NOBODY:
+    while fleet.hold[0] != NONE:
         request = fleet.hold[0]
         follows = fleet.behind[request]
         if not _route(fleet, engine, ready, request, start_s):
             break
         fleet.hold[0] = follows
         fleet.hold[2] -= 1
-        if fleet.hold[0] == NOBODY:
-            fleet.hold[1] = NOBODY
+        if fleet.hold[0] == NONE:
+            fleet.hold[1] = NONE
     while fleet.counts[1] < len(fleet.arrival_s):
         request = fleet.counts[1]
         now_s = fleet.arrival_s[request]
         if now_s >= until_s:
             break
         fleet.counts[1] += 1
-        if fleet.hold[0] == NOBODY and _route(fleet, engine, ready, request, now_s):
+        if fleet.hold[0] == NONE and _route(fleet, engine, ready, request, now_s):
             continue
-        fleet.behind[request] = NOBODY
-        if fleet.hold[1] == NOBODY:
+        fleet.behind[request] = NONE
+        if fleet.hold[1] == NONE:
             fleet.hold[0] = request
         else:
             fleet.behind[fleet.hold[1]] = request

@@ -3,7 +3,7 @@
 import math
 
 from simulator.fleet.compiled import compiled
-from simulator.fleet.state import IN_TIME, LATE, NOBODY, Engine, Fleet
+from simulator.fleet.state import IN_TIME, LATE, NONE, Engine, Fleet
 from simulator.fleet.steps import dense_s, prompt_rate
 
 LATE_EVERY = 20  # one prompt token in 20 goes to a late request (replicas.engine.queue_order)
@@ -40,37 +40,37 @@ def _pop(fleet: Fleet, slot: int) -> int:
 
 
 @compiled
-def append(fleet: Fleet, slot: int, lane: int, request: int) -> None:
+def append(fleet: Fleet, slot: int, queue: int, request: int) -> None:
     """Add a request to the waiting prompts of a replica."""
-    fleet.behind[request] = NOBODY
-    if fleet.tail[slot, lane] == NOBODY:
-        fleet.head[slot, lane] = request
+    fleet.behind[request] = NONE
+    if fleet.tail[slot, queue] == NONE:
+        fleet.head[slot, queue] = request
     else:
-        fleet.behind[fleet.tail[slot, lane]] = request
-    fleet.tail[slot, lane] = request
+        fleet.behind[fleet.tail[slot, queue]] = request
+    fleet.tail[slot, queue] = request
     fleet.waiting[slot] += 1
-    fleet.backlog[slot, lane] += fleet.input[request]
+    fleet.backlog[slot, queue] += fleet.input[request]
 
 
 @compiled
-def _take(fleet: Fleet, slot: int, lane: int) -> int:
-    request = fleet.head[slot, lane]
-    fleet.head[slot, lane] = fleet.behind[request]
-    if fleet.head[slot, lane] == NOBODY:
-        fleet.tail[slot, lane] = NOBODY
+def _take(fleet: Fleet, slot: int, queue: int) -> int:
+    request = fleet.head[slot, queue]
+    fleet.head[slot, queue] = fleet.behind[request]
+    if fleet.head[slot, queue] == NONE:
+        fleet.tail[slot, queue] = NONE
     fleet.waiting[slot] -= 1
-    fleet.backlog[slot, lane] -= fleet.input[request]
+    fleet.backlog[slot, queue] -= fleet.input[request]
     return request
 
 
 @compiled
-def _lane(fleet: Fleet, slot: int, engine: Engine) -> int:
-    """The lane that is served next.
+def _next_queue(fleet: Fleet, slot: int, engine: Engine) -> int:
+    """The queue that is served next.
 
     Requests too late for the SLA are deprioritized, except for one prompt token in ``LATE_EVERY``
     (``replicas.engine.queue_order``).
     """
-    while fleet.head[slot, IN_TIME] != NOBODY:
+    while fleet.head[slot, IN_TIME] != NONE:
         first = fleet.head[slot, IN_TIME]
         per_s, _ = prompt_rate(engine, fleet.decodes[slot], fleet.held[slot], fleet.input[first])
         first_token_s = fleet.now_s[slot] + fleet.input[first] / per_s
@@ -78,10 +78,10 @@ def _lane(fleet: Fleet, slot: int, engine: Engine) -> int:
             break
         append(fleet, slot, LATE, _take(fleet, slot, IN_TIME))
     late = fleet.head[slot, LATE]
-    if late == NOBODY:
+    if late == NONE:
         return IN_TIME
     turn = fleet.since_late[slot] >= LATE_EVERY * fleet.input[late]
-    return LATE if turn or fleet.head[slot, IN_TIME] == NOBODY else IN_TIME
+    return LATE if turn or fleet.head[slot, IN_TIME] == NONE else IN_TIME
 
 
 @compiled
@@ -90,15 +90,15 @@ def _start(fleet: Fleet, slot: int, engine: Engine) -> None:
     decodes = fleet.decodes[slot]
     if fleet.waiting[slot] == 0 or decodes >= engine.max_num_seqs:
         return
-    lane = _lane(fleet, slot, engine)
-    tokens = fleet.input[fleet.head[slot, lane]]
+    queue = _next_queue(fleet, slot, engine)
+    tokens = fleet.input[fleet.head[slot, queue]]
     wanted = fleet.held[slot] + tokens + engine.mean_growth * (decodes + 1)
     if decodes > 0 and wanted > engine.kv_tokens:
         return
-    if lane == LATE:
+    if queue == LATE:
         fleet.since_late[slot] = 0.0
     fleet.since_late[slot] += tokens
-    fleet.prompt[slot], fleet.prompt_left[slot] = _take(fleet, slot, lane), tokens
+    fleet.prompt[slot], fleet.prompt_left[slot] = _take(fleet, slot, queue), tokens
 
 
 @compiled
@@ -127,15 +127,15 @@ def _first_token(fleet: Fleet, slot: int, engine: Engine, request: int, now_s: f
 def advance(fleet: Fleet, slot: int, engine: Engine, until_s: float) -> None:
     """Let one replica work until then."""
     while fleet.now_s[slot] < until_s:
-        if fleet.prompt[slot] == NOBODY:
+        if fleet.prompt[slot] == NONE:
             _start(fleet, slot, engine)
         decodes, held, prompt = fleet.decodes[slot], fleet.held[slot], fleet.prompt[slot]
-        if prompt == NOBODY and decodes == 0:
+        if prompt == NONE and decodes == 0:
             fleet.now_s[slot] = until_s
             return
         left_s = until_s - fleet.now_s[slot]
         per_s, to_first_s, to_end_s = 0.0, math.inf, math.inf
-        if prompt != NOBODY:
+        if prompt != NONE:
             per_s, step_s = prompt_rate(engine, decodes, held, fleet.input[prompt])
             to_first_s = fleet.prompt_left[slot] / per_s
         else:
@@ -155,7 +155,7 @@ def advance(fleet: Fleet, slot: int, engine: Engine, until_s: float) -> None:
                 fleet.held[slot] = 0.0
             _end(fleet, request, now_s)
         elif took_s == to_first_s:
-            fleet.prompt[slot], fleet.prompt_left[slot] = NOBODY, 0.0
+            fleet.prompt[slot], fleet.prompt_left[slot] = NONE, 0.0
             # Its prompt ends in the middle of a step, and its token comes with the step's end.
             _first_token(fleet, slot, engine, prompt, now_s + step_s / 2)
 
@@ -163,5 +163,5 @@ def advance(fleet: Fleet, slot: int, engine: Engine, until_s: float) -> None:
 @compiled
 def is_empty(fleet: Fleet, slot: int) -> bool:
     """Whether a replica has nothing left to do."""
-    waits = fleet.waiting[slot] > 0 or fleet.prompt[slot] != NOBODY
+    waits = fleet.waiting[slot] > 0 or fleet.prompt[slot] != NONE
     return not (waits or fleet.decodes[slot] > 0)

@@ -15,7 +15,7 @@ from simulator.fleet.traffic import Requests
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NOBODY = -1
+NONE = -1
 ABSENT, READY, DRAINING = 0, 1, 2
 IN_TIME, LATE = 0, 1
 
@@ -152,18 +152,18 @@ def make_fleet(requests: Requests, slots: int, engine: Engine, seed: int) -> Fle
         steps=np.zeros(slots),
         finish_step=np.zeros((slots, most)),
         who=np.zeros((slots, most), dtype=np.int64),
-        head=np.full((slots, 2), NOBODY, dtype=np.int64),
-        tail=np.full((slots, 2), NOBODY, dtype=np.int64),
-        behind=np.full(n, NOBODY, dtype=np.int64),
+        head=np.full((slots, 2), NONE, dtype=np.int64),
+        tail=np.full((slots, 2), NONE, dtype=np.int64),
+        behind=np.full(n, NONE, dtype=np.int64),
         waiting=np.zeros(slots, dtype=np.int64),
         backlog=np.zeros((slots, 2)),
-        prompt=np.full(slots, NOBODY, dtype=np.int64),
+        prompt=np.full(slots, NONE, dtype=np.int64),
         prompt_left=np.zeros(slots),
         arrivals=np.zeros(slots, dtype=np.int64),
         since_late=np.zeros(slots),
         firsts=np.zeros(slots, dtype=np.int64),
         lates=np.zeros(slots, dtype=np.int64),
-        hold=np.array([NOBODY, NOBODY, 0], dtype=np.int64),
+        hold=np.array([NONE, NONE, 0], dtype=np.int64),
         done=np.zeros(n, dtype=np.int64),
         counts=np.zeros(2, dtype=np.int64),
         first_s=np.full(n, np.nan),
@@ -181,7 +181,7 @@ def occupy(fleet: Fleet, slot: int, now_s: float) -> None:
         counts[slot] = 0
     for amounts in (fleet.held, fleet.steps, fleet.prompt_left, fleet.since_late):
         amounts[slot] = 0.0
-    fleet.head[slot] = fleet.tail[slot] = fleet.prompt[slot] = NOBODY
+    fleet.head[slot] = fleet.tail[slot] = fleet.prompt[slot] = NONE
     fleet.backlog[slot] = 0.0
     fleet.now_s[slot] = now_s
     fleet.status[slot] = READY

@@ -105,8 +105,8 @@ def resolve(args: argparse.Namespace) -> Setting:
     lengths = _lengths(args.workload)
     if lengths.mean_input + lengths.mean_output > max_len:
         mean = lengths.mean_input + lengths.mean_output
-        told = f"{mean:.0f} tokens a request on average, and a sequence has at most {max_len}"
-        raise ConfigError([f"--workload: {args.workload!r} is not allowed: {told}"])
+        problem = f"{mean:.0f} tokens a request on average, and a sequence has at most {max_len}"
+        raise ConfigError([f"--workload: {args.workload!r} is not allowed: {problem}"])
     held = lengths.mean_held
     own_kv = measured is not None and args.gpu is None
     slots = measured.kv_tokens / held if measured and own_kv else layout.sequences(made.kv, held)

@@ -77,12 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=max_tokens,
         default=SPREAD,
         metavar="RULE",
-        help="how many tokens clients let a request generate, where the workload has no max_tokens:"
+        help="the max_tokens that clients send, if the workload has no max_tokens:"
         " spread (a power of two from 256 to 4096 above its output, at random), a number for all,"
         " exact (its output itself: every policy knows the answer) or context (as much as"
-        " max_model_len has room for) (default: %(default)s)",
+        " fits max_model_len) (default: %(default)s)",
     )
-    traffic.add_argument("--seed", type=seed, default=0, help="of all that is random")
+    traffic.add_argument("--seed", type=seed, default=0, help="of all randomness")
     accelerator = parser.add_argument_group("accelerator and engine")
     accelerator.add_argument(
         "--profile",
@@ -100,12 +100,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--swap",
         action="store_true",
         help="KV of preempted requests comes back from host memory over the link (--link-gbit-s,"
-        " --link-latency-ms, --kv-bytes-per-token) where that is sooner than computing it again",
+        " --link-latency-ms, --kv-bytes-per-token) if that is sooner than computing it again",
     )
     accelerator.add_argument(
         "--disturbances",
         metavar="YAML",
-        help="what disturbs steps, as `emulate.disturbances` has it:"
+        help="disturbances of steps, as in `emulate.disturbances`:"
         " '{pauses: [{share: 0.05, mean_s: 0.03}]}'",
     )
     accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")

@@ -16,19 +16,19 @@ from vllm.v1.request import Request as EngineRequest
 from controller.records import EngineState
 from replicas.engine.step_sample import step_sample
 from replicas.profiles.disturbances import DisturbedSteps
-from simulator.virtual.ground import Ground
 from simulator.virtual.ledger import Ledger, ReplayError
 from simulator.virtual.link import VirtualLink
 from simulator.virtual.model_len import max_model_len, tokens_of
 from simulator.virtual.plan import Plan
 from simulator.virtual.request_maker import RequestMaker
 from simulator.virtual.rivals import of_benches
+from simulator.virtual.scenario import Scenario
 from simulator.virtual.scheduler import VirtualClock, VirtualScheduler, make_scheduler
 from simulator.virtual.swap import SwapConnector, sooner
 from simulator.virtual.trace import Gap, Outcome, Step, Trace, make_gaps
 from simulator.workloads.requests import Request, every, follow_up
 
-__all__ = ["GiveUp", "Ground", "Progress", "ReplayError", "replay"]
+__all__ = ["GiveUp", "Progress", "ReplayError", "Scenario", "replay"]
 
 # With priorities, a request may take the KV blocks of all scheduled ones and then not fit: vLLM's
 # step is empty, its next one is not.
@@ -45,7 +45,7 @@ Progress = Callable[[int], object]
 def replay(
     requests: Sequence[Request],
     plan: Plan,
-    ground: Ground,
+    scenario: Scenario,
     *,
     drain: bool = True,
     give_up: GiveUp = lambda now_s, arrivals_s, gaps: False,
@@ -65,24 +65,24 @@ def replay(
     """
     if plan.kind == "request-level":
         request_level = of_benches(REQUEST_LEVEL, plan.name)
-        trace: Trace = request_level(requests, plan, ground.profile, drain=drain)
+        trace: Trace = request_level(requests, plan, scenario.profile, drain=drain)
         return trace
-    engine, coming = Engine(requests, plan, ground), Coming(requests)
-    ledger, gave_up, told = engine.ledger, False, 0
+    engine, arrivals = Engine(requests, plan, scenario), Arrivals(requests)
+    ledger, gave_up, shown = engine.ledger, False, 0
     with uncollected():
-        while coming or engine.has_requests:
-            while coming.next_s <= engine.next_s:
-                number, request = coming.pop()
+        while arrivals or engine.has_requests:
+            while arrivals.next_s <= engine.next_s:
+                number, request = arrivals.pop()
                 engine.send(number, request, request.arrival_s)
             if engine.begin_turn():
-                progress(ledger.finished - told)
-                told = ledger.finished
+                progress(ledger.finished - shown)
+                shown = ledger.finished
                 gave_up = give_up(engine.now_s, engine.waiting_since_s(), ledger.gaps)
-            if gave_up or not (drain or coming):
+            if gave_up or not (drain or arrivals):
                 break
             engine.end_turn()
-            coming.take(engine.followers)
-    progress(ledger.finished - told)
+            arrivals.take(engine.followers)
+    progress(ledger.finished - shown)
     outcomes = engine.close()
     return Trace(
         tuple(outcomes.values()),
@@ -106,7 +106,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-class Coming:
+class Arrivals:
     """Future requests by arrival; of equal ones, the first added is first."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
@@ -165,33 +165,35 @@ class Engine:
         self,
         all_requests: Sequence[Request],
         plan: Plan,
-        ground: Ground,
+        scenario: Scenario,
         connector: type[Any] | None = None,
     ) -> None:
-        self._times = DisturbedSteps(ground.profile, ground.disturbances, ground.disturbance_seed)
-        self._launch = ground.profile.launch
+        self._times = DisturbedSteps(
+            scenario.profile, scenario.disturbances, scenario.disturbance_seed
+        )
+        self._launch = scenario.profile.launch
         self._clock = VirtualClock()
         block_size = plan.engine.block_size
-        self.kv_tokens = ground.profile.kv_tokens // block_size * block_size
+        self.kv_tokens = scenario.profile.kv_tokens // block_size * block_size
         self._context = max_model_len(all_requests, plan.engine, self.kv_tokens)
-        self._make_request = RequestMaker(plan, self._context, ground.classes)
-        cls, own = _scheduler_of(plan, ground)
+        self._make_request = RequestMaker(plan, self._context, scenario.classes)
+        cls, own = _scheduler_of(plan, scenario)
         self._scheduler = make_scheduler(
             cls,
             plan,
             kv_tokens=self.kv_tokens,
             max_model_len=self._context,
             by_priority=any(r.priority for r in every(all_requests)),
-            classes=ground.classes,
+            classes=scenario.classes,
             graph_tokens=self._launch.graph_tokens if plan.engine.async_scheduling else 0,
             clock=self._clock,
-            profile_kv_read_frac=ground.profile.kv_read_frac,
-            connector=connector or (SwapConnector if ground.swap else None),
+            profile_kv_read_frac=scenario.profile.kv_read_frac,
+            connector=connector or (SwapConnector if scenario.swap else None),
             **own,
         )
-        self._swap = ground.swap
-        if ground.swap is not None:
-            self._scheduler.connector.pays = sooner(ground.swap, ground.profile)
+        self._swap = scenario.swap
+        if scenario.swap is not None:
+            self._scheduler.connector.pays = sooner(scenario.swap, scenario.profile)
         self._link = VirtualLink(self._scheduler, plan.batching)
         self._most_flights = 1 + (AHEAD if plan.engine.async_scheduling else 0)
         self._flights: deque[Flight] = deque()
@@ -351,7 +353,7 @@ class Engine:
             raise ReplayError(f"{state.kv_used_tokens} KV tokens used of {self.kv_tokens}")
 
 
-def _scheduler_of(plan: Plan, ground: Ground) -> tuple[type[VirtualScheduler], dict[str, Any]]:
+def _scheduler_of(plan: Plan, scenario: Scenario) -> tuple[type[VirtualScheduler], dict[str, Any]]:
     """The class that runs a plan, and its own arguments except the clock."""
     own: dict[str, Any] = {"speculation": plan.speculation}
     if plan.kind == "reserved":
@@ -359,6 +361,6 @@ def _scheduler_of(plan: Plan, ground: Ground) -> tuple[type[VirtualScheduler], d
     if plan.rival is not None:
         return of_benches(RIVAL, plan.name), own | {
             "options": plan.rival,
-            "profile": ground.profile,
+            "profile": scenario.profile,
         }
     return VirtualScheduler, own

@@ -19,7 +19,7 @@ def add_fleet(group: argparse._ArgumentGroup) -> None:
         "--engines",
         type=count(MOST_ENGINES),
         metavar="N",
-        help="so many engines behind the router (default: one without)",
+        help="number of engines behind the router (default: one without a router)",
     )
 
 

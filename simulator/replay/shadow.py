@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         profile = profile_of(name, report.model, engine)
     load_vllm()
-    from simulator.replay.engine import Ground, replay
+    from simulator.replay.engine import Scenario, replay
     from simulator.virtual.plan import EngineOptions, Plan
 
     options = EngineOptions(
@@ -79,8 +79,8 @@ def run(args: argparse.Namespace) -> int:
     ]
     summaries = []
     for plan in plans:
-        with progress(plan.spec, len(requests)) as tell:
-            trace = replay(requests, plan, Ground(profile), progress=tell)
+        with progress(plan.spec, len(requests)) as advance:
+            trace = replay(requests, plan, Scenario(profile), progress=advance)
         summaries.append(summarise(plan.spec, trace, batching.sla))
     if args.json:
         for summary in summaries:

@@ -35,12 +35,12 @@ class Steering(Protocol):
         """The route of a request, by the numbers of engines."""
         ...
 
-    def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
+    def handed_over(self, request: Request, route: Way[int], now_s: float) -> None:
         """A prompt is computed, and the request goes to the decoding engine."""
         ...
 
     def hear(
-        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+        self, engine: int, report: ReplicaReport, load: ReplicaLoad | None, now_s: float
     ) -> None:
         """Take an engine's report and statistics; ``roles`` may change."""
         ...
@@ -55,7 +55,7 @@ class Fixed:
     """The first engines compute prompts, the others decode; by headroom, as ``HeadroomRouter``.
 
     Args:
-        direct: the others compute prompts as well if that is sooner.
+        direct: decode engines compute prompts as well if that is sooner.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class Fixed:
     def _in_role(self, role: Role) -> Sequence[int]:
         return [k for k, one in enumerate(self.roles) if one == role]
 
-    def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
-        self._ways.handed_over(way.decode, asked_of(request), now_s)
+    def handed_over(self, request: Request, route: Way[int], now_s: float) -> None:
+        self._ways.handed_over(route.decode, asked_of(request), now_s)
 
     def hear(
-        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+        self, engine: int, report: ReplicaReport, load: ReplicaLoad | None, now_s: float
     ) -> None:
-        self._ways.chooser.update(engine, room, now_s)
+        self._ways.chooser.update(engine, load, now_s)
         self._reports[engine] = report
 
     def _assign(self, wanted: int) -> None:
@@ -123,9 +123,9 @@ class Auto(Fixed):
         self.changes: list[tuple[float, int]] = []
 
     def hear(
-        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+        self, engine: int, report: ReplicaReport, load: ReplicaLoad | None, now_s: float
     ) -> None:
-        super().hear(engine, report, room, now_s)
+        super().hear(engine, report, load, now_s)
         history = self._rows.setdefault(engine, RowHistory())
         history.add(report.rows)
         prior = guess(self._sla.itl_s or UNKNOWN_ITL_S)

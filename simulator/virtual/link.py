@@ -13,7 +13,7 @@ class VirtualLink:
     """Syncs of one engine with its own controller.
 
     Limits of one sync reach the engine with the next, as over the wire. Due at fixed times, a sync
-    happens at the next step's end, where EngineCore runs a utility call.
+    happens at the next step's end, when EngineCore runs a utility call.
 
     Attributes:
         config: the present batching block.

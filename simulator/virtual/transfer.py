@@ -1,12 +1,12 @@
-"""KV transfers between engines in virtual time: the connector, and the network cards.
+"""KV transfers between engines in virtual time: the connector, and the network links.
 
-The connector does what vLLM's ``NixlConnector`` does in the scheduler. A prompt computed by another
+The connector does in the scheduler what vLLM's ``NixlConnector`` does. A prompt computed by another
 engine is loaded whole, its last token is computed again, and the blocks there are held until they
 have been read. After a preemption the prompt is computed here.
 
-Each engine has a sending and a receiving card, each a FIFO queue at the bandwidth of the link. A
-transfer passes both at once: it ends with the later of the two, plus the latency. Neither card
-idles because the other is busy.
+Each engine has a sending and a receiving link, each a FIFO queue at the bandwidth. A transfer
+passes both at once: it ends with the later of the two, plus the latency. Neither link idles because
+the other is busy.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class VirtualConnector(KVConnectorBase_V1):
     """The scheduler's part of a connector; the replay moves the KV.
 
     Attributes:
-        begun: (request id, tokens) of loads that began since it was last emptied.
+        begun: (request id, tokens) of KV transfers that began since it was last emptied.
     """
 
     loads_by_request = True
@@ -73,18 +73,18 @@ class Moved:
     """One transfer.
 
     Args:
-        asked_s, done_s: times of the request and of its end.
+        requested_s, done_s: times of the request and of its end.
     """
 
     source: int
     target: int
     tokens: int
-    asked_s: float
+    requested_s: float
     done_s: float
 
 
-class Cards:
-    """The network cards of a fleet.
+class NetworkLinks:
+    """The network links of a fleet's engines.
 
     Attributes:
         moved: all transfers so far.

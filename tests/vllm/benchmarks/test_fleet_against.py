@@ -1,4 +1,4 @@
-"""The fluid replica beside the real scheduler and Governor, on the same requests."""
+"""The fluid replica versus the real scheduler and Governor, on the same requests."""
 
 import numpy as np
 import pytest
@@ -7,17 +7,17 @@ from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
 from simulator.fleet import fluid
 from simulator.fleet.outcome import inside_sla
-from simulator.fleet.simulate import AFTER_S, Ground
+from simulator.fleet.simulate import AFTER_S, Scenario
 from simulator.fleet.state import make_fleet, occupy
 from simulator.fleet.traffic import Requests
-from simulator.replay.engine import Ground as ReplayGround
+from simulator.replay.engine import Scenario as ReplayGround
 from simulator.replay.engine import replay
 from simulator.virtual.plan import engine_of, parse_policy
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.lengths import Floats
 from simulator.workloads.traffic import draw_traffic
 
-GROUND = Ground(load_profile("paper-fig3"), Sla(itl_ms=100, ttft_ms=2000))
+GROUND = Scenario(load_profile("paper-fig3"), Sla(itl_ms=100, ttft_ms=2000))
 
 
 def figures(asked: Requests, first_s: Floats, end_s: Floats) -> list[float]:

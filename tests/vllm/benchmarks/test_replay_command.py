@@ -12,7 +12,7 @@ SMALL = ("--workload", "exponential:50,20", "--requests", "20", "--kv-tokens", "
 
 
 def printed(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[list[dict[str, object]], str]:
-    """What ``brimful replay ARGS --json`` printed: objects, and what it said beside them."""
+    """What ``brimful replay ARGS --json`` printed: objects, and its messages."""
     assert main(["replay", *args, "--json"]) == 0
     out, err = capsys.readouterr()
     return [json.loads(line) for line in out.splitlines()], err

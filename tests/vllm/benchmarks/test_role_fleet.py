@@ -8,8 +8,8 @@ from controller.roles import Transfer
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.fleet import Fleet, FleetTrace
 from simulator.replay.steering import Auto, Fixed, Steering
-from simulator.virtual.ground import Ground
 from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.scenario import Scenario
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.requests import Request
 from simulator.workloads.traffic import draw_traffic
@@ -27,15 +27,15 @@ def requests(per_s: float, count: int) -> tuple[Request, ...]:
 def served(
     steering: Steering, asked: tuple[Request, ...], kv_tokens: int | None = None
 ) -> FleetTrace:
-    ground = Ground(PROFILE.with_kv_tokens(kv_tokens))
-    return Fleet(asked, PLAN, ground, 3, LINK, steering).run(drain=True)
+    scenario = Scenario(PROFILE.with_kv_tokens(kv_tokens))
+    return Fleet(asked, PLAN, scenario, 3, LINK, steering).run(drain=True)
 
 
 class Changing(Fixed):
     """Roles go round, whatever is under way."""
 
-    def hear(self, engine, report, room, now_s):
-        super().hear(engine, report, room, now_s)
+    def hear(self, engine, report, load, now_s):
+        super().hear(engine, report, load, now_s)
         at = int(now_s) % 3
         self.roles = ["prefill" if k == at else "mixed" for k in range(3)]
 

@@ -46,8 +46,8 @@ def test_a_day_of_a_file_by_policies(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr()
     lines = [json.loads(line) for line in said.out.splitlines()]
     assert [line["policy"] for line in lines] == ["brimful", "ray"]
-    told = [line for line in said.err.splitlines() if line.startswith("simulating ours ")]
-    assert told[0] == "simulating ours brimful ..." and len(told) == 2  # it is no terminal
+    progress = [line for line in said.err.splitlines() if line.startswith("simulating ours ")]
+    assert progress[0] == "simulating ours brimful ..." and len(progress) == 2  # no terminal
     assert all(0 < line["attainment"] <= 1 and line["replica_hours"] > 0.1 for line in lines)
 
 

@@ -11,7 +11,7 @@ from controller.config import Block
 from controller.errors import ConfigError
 from controller.validation import parse
 from simulator.fleet import fluid
-from simulator.fleet.state import ABSENT, DRAINING, NOBODY, READY, Engine, Fleet, occupy
+from simulator.fleet.state import ABSENT, DRAINING, NONE, READY, Engine, Fleet, occupy
 from simulator.virtual.plan import settings_of
 
 BASE, SPOT = 0, 1
@@ -49,10 +49,10 @@ class Overflow(Block):
         return self.model_copy(update={"base": base, "quantile": None})
 
 
-class Crew:
+class ReplicaPool:
     """All replicas of one fleet.
 
-    A replica that is told to go takes no more requests and serves those it has. When it goes,
+    A draining replica takes no more requests and serves those it has. When it goes,
     requests without a byte of an answer are sent to another replica, as HAProxy does (decision 20);
     requests in the middle of an answer are lost.
 
@@ -135,7 +135,7 @@ class Crew:
     def _least_busy(self) -> int:
         fleet = self.fleet
         ready = np.flatnonzero(fleet.status == READY)
-        busy = fleet.decodes[ready] + fleet.waiting[ready] + (fleet.prompt[ready] != NOBODY)
+        busy = fleet.decodes[ready] + fleet.waiting[ready] + (fleet.prompt[ready] != NONE)
         groups = np.array([self._group[int(slot)] for slot in ready])
         return int(ready[int(np.lexsort((busy, -groups))[0])])
 
@@ -193,10 +193,10 @@ class Crew:
 
 def waiting(fleet: Fleet, slot: int) -> list[int]:
     """Requests without a byte of an answer in this replica, by arrival."""
-    found = [] if fleet.prompt[slot] == NOBODY else [int(fleet.prompt[slot])]
-    for lane in range(fleet.head.shape[1]):
-        request = int(fleet.head[slot, lane])
-        while request != NOBODY:
+    found = [] if fleet.prompt[slot] == NONE else [int(fleet.prompt[slot])]
+    for queue in range(fleet.head.shape[1]):
+        request = int(fleet.head[slot, queue])
+        while request != NONE:
             found.append(request)
             request = int(fleet.behind[request])
     return sorted(found)
@@ -206,7 +206,7 @@ def hold_first(fleet: Fleet, requests: list[int]) -> None:
     """Put these first in the queue before the fleet."""
     for request in reversed(requests):
         fleet.behind[request] = fleet.hold[0]
-        if fleet.hold[0] == NOBODY:
+        if fleet.hold[0] == NONE:
             fleet.hold[1] = request
         fleet.hold[0] = request
         fleet.hold[2] += 1
