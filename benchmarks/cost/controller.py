@@ -25,7 +25,7 @@ from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, from_wire, to_wire
 from replicas.profiles.profile_file import load_profile
 from serve_app.launch.local_cluster import local_cluster
-from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.virtual.plan import engine_of, parse_policy
 
 PROFILE, SLA = "paper-fig3", Sla(itl_ms=50)
 REPLICAS = 1000
@@ -151,10 +151,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
 
     profile = load_profile(PROFILE)
-    engine = EngineOptions(
-        max_num_seqs=profile.max_num_seqs, max_num_batched_tokens=profile.max_num_batched_tokens
-    )
-    config = parse_policy(args.policy, SLA, engine).batching
+    plan = parse_policy(args.policy, SLA, engine_of(profile))
+    config = plan.batching
     rows: list[dict[str, Any]] = []
 
     def row(id_: str, value: float, unit: str, target: float | None = None) -> None:
@@ -162,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{id_:32} {value:10.3f} {unit}" + (f"   (target {target:g})" if target else ""))
 
     periods = 1 + round((WARM_UP_S + MEASURED_S) / config.period_s)
-    fleet = Fleet(args.replicas, config, profile, periods)
+    fleet = Fleet(args.replicas, plan, profile, periods)
     pure_rows(fleet, config, row)
     if not args.no_ray:
         real_rows(fleet, config, row)

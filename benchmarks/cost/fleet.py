@@ -4,6 +4,7 @@ The controller gets real reports of engines under load, in wire form; only the r
 made up.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -11,16 +12,20 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.cost.bare_engine import BareEngine
-from controller.config import BatchingConfig
-from controller.fleet.loop import ControlLoop
 from controller.records import to_wire
-from replicas.profiles.profile import StepNoise, StepProfile
+from replicas.profiles.disturbances import Disturbances
+from replicas.profiles.profile import StepProfile
+from simulator.replay.engine import Engine, uncollected
+from simulator.virtual.plan import Plan
+from simulator.virtual.scenario import Scenario
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import draw_requests
 
 Wire = dict[str, Any]
 
 ENGINES = 3  # engines of a group; its replicas share their reports
 NOISE_CV = 0.03
+QUEUED = 1500  # requests at the beginning: more than an engine serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,41 +34,37 @@ class GroupTraffic:
 
     Args:
         share: of the fleet's replicas.
-        mean_input, mean_output: tokens.
     """
 
     name: str
     share: float
-    mean_input: float
-    mean_output: float
+    workload: str
 
 
 # Half of all replicas in one group: pooling a group is the most expensive part.
 TRAFFIC = (
-    GroupTraffic("chat", 0.5, 257, 447),
-    GroupTraffic("short", 0.25, 257, 62),
-    GroupTraffic("long-answers", 0.15, 68, 344),
-    GroupTraffic("documents", 0.08, 1500, 200),
-    GroupTraffic("small", 0.02, 128, 128),
+    GroupTraffic("chat", 0.5, "exponential:257,447"),
+    GroupTraffic("short", 0.25, "exponential:257,62"),
+    GroupTraffic("long-answers", 0.15, "exponential:68,344"),
+    GroupTraffic("documents", 0.08, "exponential:1500,200"),
+    GroupTraffic("small", 0.02, "exponential:128,128"),
 )
 
 
 class Fleet:
-    """Replicas of several groups that report every ``config.period_s``, evenly spread in time.
+    """Replicas of several groups that report every ``period_s``, evenly spread in time.
 
     Args:
         periods: reports of each replica.
     """
 
-    def __init__(
-        self, replicas: int, config: BatchingConfig, profile: StepProfile, periods: int
-    ) -> None:
+    def __init__(self, replicas: int, plan: Plan, profile: StepProfile, periods: int) -> None:
         self.periods = periods
-        self._period_s = config.period_s
+        self._period_s = plan.batching.period_s
         self._members: list[tuple[str, str, list[Wire]]] = []
         for number, (traffic, count) in enumerate(zip(TRAFFIC, _sizes(replicas), strict=True)):
             recorded = [
-                _record(config, profile, traffic, periods, seed=ENGINES * number + k)
+                _record(plan, profile, traffic, periods, seed=ENGINES * number + k)
                 for k in range(min(count, ENGINES))
             ]
             self._members += [
@@ -83,18 +84,20 @@ class Fleet:
 
 
 def _record(
-    config: BatchingConfig, profile: StepProfile, traffic: GroupTraffic, periods: int, seed: int
+    plan: Plan, profile: StepProfile, traffic: GroupTraffic, periods: int, seed: int
 ) -> list[Wire]:
-    """An engine's reports under full load and its own control loop."""
-    noise = StepNoise(NOISE_CV, seed)
-    engine = BareEngine(config, profile, noise, traffic.mean_input, traffic.mean_output, seed)
-    loop, recorded = ControlLoop(), []
-    for period in range(periods):
-        while engine.now_s < (period + 1) * config.period_s:
-            engine.step()
-        report = engine.report("recorded")
-        engine.apply(loop.exchange(report, config, engine.now_s))
-        recorded.append(msgspec.msgpack.decode(msgspec.msgpack.encode(to_wire(report))))
+    """An engine's reports under full load, with its own control loop."""
+    requests = draw_requests(load_workload(traffic.workload), QUEUED, math.inf, None, seed)
+    scenario = Scenario(profile, Disturbances(noise_cv=NOISE_CV), seed)
+    engine, recorded = Engine(requests, plan, scenario), list[Wire]()
+    for number, request in enumerate(requests):
+        engine.send(number, request, 0.0)
+    with uncollected():
+        while len(recorded) < periods:
+            if engine.begin_turn() and engine.now_s >= (len(recorded) + 1) * plan.batching.period_s:
+                report = msgspec.msgpack.encode(to_wire(engine.report))
+                recorded.append(msgspec.msgpack.decode(report))
+            engine.end_turn()
     return recorded
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request as EngineRequest
 
-from controller.records import EngineState
+from controller.records import EngineReport, EngineState
 from replicas.engine.step_sample import step_sample
 from replicas.profiles.disturbances import DisturbedSteps
 from simulator.virtual.ledger import Ledger, ReplayError
@@ -222,6 +222,11 @@ class Engine:
     def next_s(self) -> float:
         """Time of its next action; without a request, its next sync."""
         return max(self._clock.now_s, self._link.due_s) if self.idle else self._clock.now_s
+
+    @property
+    def report(self) -> EngineReport | None:
+        """Its report at the last sync; None before the first."""
+        return self._link.report
 
     def waiting_since_s(self) -> list[float]:
         """Arrival times of waiting requests."""
