@@ -3,20 +3,21 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.gpu.budget import Budget
-from benchmarks.gpu.engine import Engine, Run
-from benchmarks.gpu.figures import Figures, figures_of
+from benchmarks.gpu.engine import Engine
 from benchmarks.gpu.tuning import Case, Limits, Tuner, label_of
-from controller.config import parse_batching
+from controller.config import Sla, parse_batching
 from replicas.engine.governor import Governor
 from replicas.profiles.profile import StepProfile
 from simulator.replay.fluid import fluid_limit_per_s
+from simulator.replay.measure import Summary, late_share, summarise
+from simulator.virtual.trace import Gaps, Trace
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.requests import Request, length_stats
 from simulator.workloads.traffic import draw_traffic
@@ -89,10 +90,10 @@ class Contest:
                 break
             per_s = {}
             for governor in (ours, None) if index % 2 else (None, ours):
-                run = self._engine.serve(drawn, governor)
+                trace, each_us = self._engine.serve(drawn, governor)
                 name = "ours" if governor else "plain"
-                per_s[name] = run.tokens_per_s
-                overhead_us += run.overhead_us
+                per_s[name] = summarise(name, trace, Sla()).output_tokens_per_s
+                overhead_us += each_us
             ratios.append(per_s["ours"] / per_s["plain"])
         if ratios:
             self.row("gpu_over_plain_vllm", float(np.median(ratios)), target=0.995)
@@ -108,7 +109,7 @@ class Contest:
         server runs for hours.
         """
         label = f"{label_of(case.workload)}_{case.itl_ms:g}ms_{load:g}"
-        found: dict[str, list[Figures]] = {}
+        found: dict[str, list[Summary]] = {}
         if case.itl_ms not in self._warm:
             self._one(case, label, "adaptive", None, "warm", {}, budget)
             self._warm.add(case.itl_ms)
@@ -128,52 +129,46 @@ class Contest:
         name: str,
         limits: Limits | None,
         index: str,
-        found: dict[str, list[Figures]],
+        found: dict[str, list[Summary]],
         budget: Budget,
     ) -> None:
         if not budget.allows(self._sizes.seconds * 1.3, f"{label} {name} {index}"):
             return
         seed = 7 + int(index) if index.isdigit() else 6
         governor = self._policy(case, name, limits)
-        run = self._engine.serve(self._arrivals(case, seed), governor, 2 * self._sizes.seconds)
+        trace, _ = self._engine.serve(self._arrivals(case, seed), governor, 2 * self._sizes.seconds)
         key = f"{label}_{name}_{index}"
-        figures = self._figures(run, case)
-        if figures is None:
-            print(f"{key}: requests without a first token", flush=True)
+        trace, sla = _settled(trace, self._sizes.skip_s), Sla(itl_ms=case.itl_ms)
+        figures, late = summarise(name, trace, sla), late_share(trace, sla)
+        p99_ms, p50_ms = figures.itl_ms.p99, figures.ttft_ms.p50
+        if late is None or p99_ms is None or p50_ms is None or figures.j is None:
+            print(f"{key}: too few tokens for figures", flush=True)
             return
         found.setdefault(name, []).append(figures)
-        self.row(f"gpu_{key}_late", 100 * figures.late_frac, "%")
-        self.row(f"gpu_{key}_p99_itl", figures.itl_ms[1], "ms")
-        self.row(f"gpu_{key}_ttft_p50", 1000 * figures.ttft_s[1], "ms")
-        self.row(f"gpu_{key}_ttft_p99", 1000 * figures.ttft_s[2], "ms")
-        self.row(f"gpu_{key}_tokens_per_s", figures.tokens_per_s, "tokens/s")
+        self.row(f"gpu_{key}_late", 100 * late, "%")
+        self.row(f"gpu_{key}_p99_itl", p99_ms, "ms")
+        self.row(f"gpu_{key}_ttft_p50", p50_ms, "ms")
+        self.row(f"gpu_{key}_ttft_p99", figures.ttft_ms.p99 or 0.0, "ms")
+        self.row(f"gpu_{key}_tokens_per_s", figures.output_tokens_per_s, "tokens/s")
         self.row(f"gpu_{key}_j", figures.j, "s")
 
-    def _compare(self, label: str, found: dict[str, list[Figures]]) -> None:
+    def _compare(self, label: str, found: dict[str, list[Summary]]) -> None:
         """``adaptive`` over the best static limits."""
         statics = {name: runs for name, runs in found.items() if name.startswith("static")}
         ours = found.get("adaptive", [])
         if not statics or not ours:
             return
 
-        def mean(runs: Sequence[Figures], name: str) -> float:
+        def mean(runs: Sequence[Summary], name: str) -> float:
             return float(np.exp(np.mean([np.log(getattr(one, name)) for one in runs])))
 
         best = min(statics, key=lambda name: mean(statics[name], "j"))
         theirs = statics[best]
         self.row(f"gpu_{label}_j_over_{best}", mean(ours, "j") / mean(theirs, "j"), target=1.0)
-        ratio = mean(ours, "tokens_per_s") / mean(theirs, "tokens_per_s")
+        ratio = mean(ours, "output_tokens_per_s") / mean(theirs, "output_tokens_per_s")
         self.row(f"gpu_{label}_tokens_over_{best}", ratio)
-        p50 = [float(np.mean([one.ttft_s[1] for one in runs])) for runs in (ours, theirs)]
+        p50 = [float(np.mean([one.ttft_ms.p50 for one in runs])) for runs in (ours, theirs)]
         self.row(f"gpu_{label}_ttft_p50_over_{best}", p50[0] / p50[1], target=1.2)
-
-    def _figures(self, run: Run, case: Case) -> Figures | None:
-        try:
-            return figures_of(
-                run.served, case.itl_ms / 1000, 99.0, self._sizes.skip_s, self._sizes.seconds
-            )
-        except ValueError:
-            return None
 
     def _policy(self, case: Case, name: str, limits: Limits | None) -> Governor:
         """A policy, which keeps what it has learned while its SLA is the same."""
@@ -195,3 +190,14 @@ class Contest:
     def _fitting(self, drawn: Sequence[Request]) -> list[Request]:
         longest = self._engine.size.max_model_len
         return [r for r in drawn if r.input_tokens + r.output_tokens < longest]
+
+
+def _settled(trace: Trace, skip_s: float) -> Trace:
+    """The requests that arrived from ``skip_s`` on, with their gaps."""
+    first = sum(o.request.arrival_s < skip_s for o in trace.outcomes)
+    gaps, later = trace.gaps, trace.gaps.request >= first
+    return replace(
+        trace,
+        outcomes=trace.outcomes[first:],
+        gaps=Gaps(gaps.length_s[later], gaps.end_s[later], gaps.request[later] - first),
+    )

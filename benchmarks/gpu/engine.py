@@ -11,19 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.usage.usage_lib import UsageContext
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor.abstract import Executor
+from vllm.v1.request import Request as EngineRequest
 
-from benchmarks.live.engine_core import CoreEngine
-from benchmarks.live.served import Served
 from controller.config import BatchingConfig
 from controller.records import EngineLimits, EngineState, StepLimits, StepSample
 from replicas.engine.engine_options import graph_tokens
 from replicas.engine.governor import Governor
 from replicas.engine.scheduler import DynamicBatchScheduler
+from simulator.replay.engine import uncollected
+from simulator.virtual.ledger import Ledger
+from simulator.virtual.trace import Trace, make_gaps
 from simulator.workloads.requests import Request
 
 OURS = "benchmarks.gpu.engine.RecordingScheduler"
+TOKEN = 7  # prompts are meaningless: only lengths take time
+NO_STOP = "never generated"  # a request with a stop string that is aborted counts as finished
+IDLE_S = 0.01
 
 
 class RecordingScheduler(DynamicBatchScheduler):
@@ -89,12 +99,12 @@ class Size:
     block_size: int | None = None
 
 
-class Engine(CoreEngine):
-    """One engine core with our scheduler."""
+class Engine:
+    """An engine core with our scheduler, stepped by hand as by vLLM's ``EngineCoreProc``."""
 
     def __init__(self, model: Path, size: Size) -> None:
         self.size = size
-        super().__init__(
+        options = EngineArgs(
             model=str(model),
             load_format="dummy",
             skip_tokenizer_init=True,
@@ -107,7 +117,10 @@ class Engine(CoreEngine):
             enforce_eager=size.enforce_eager,
             **({"block_size": size.block_size} if size.block_size else {}),
         )
-        self._ours = self.scheduler
+        config = options.create_engine_config(UsageContext.OPENAI_API_SERVER)
+        self.core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        self.scheduler: Any = self.core.scheduler
+        self._ours, self._added = self.scheduler, 0
         args, kwargs = self._ours.made_of
         cls = AsyncScheduler if self._ours.scheduler_config.async_scheduling else Scheduler
         self._plain = cls(*args, **kwargs)
@@ -149,42 +162,105 @@ class Engine(CoreEngine):
 
     def serve(
         self, requests: Sequence[Request], governor: Governor | None, limit_s: float = np.inf
-    ) -> "Run":
-        """Requests as they come; returns when all are served, or after ``limit_s``.
+    ) -> tuple[Trace, list[float]]:
+        """Serve requests as they come, until all are served or ``limit_s`` has passed.
 
         Unfinished requests are aborted, and count with their tokens so far.
 
         Args:
+            requests: in order of arrival.
             governor: None: vLLM's own scheduler.
+
+        Returns:
+            The trace without steps, and our scheduler's overhead of each step, microseconds.
         """
         self.switch(plain=governor is None)
         if governor:
             self._ours.follow(governor)
             self._ours.samples, self._ours.overhead_us = [], []
             self._ours.recording = True
-        served = self.serve_all(requests, limit_s)
+        trace = self._serve_all(requests, limit_s)
         self._ours.recording = False
         self.clear()
         self.switch(plain=False)
-        if governor is None:
-            return Run(served, (), ())
-        return Run(served, tuple(self._ours.samples), tuple(self._ours.overhead_us))
+        return trace, self._ours.overhead_us if governor else []
 
+    def _serve_all(self, requests: Sequence[Request], limit_s: float) -> Trace:
+        ledger, due, self._added = Ledger(), 0, 0
+        start_s, start_wall_s = time.perf_counter(), time.time()
+        with uncollected():  # collections would look at a tuple for each token
+            while due < len(requests) or self.busy():
+                now_s = time.perf_counter() - start_s
+                if now_s > limit_s:
+                    break
+                while due < len(requests) and requests[due].arrival_s <= now_s:
+                    one = requests[due]
+                    self.add(one.input_tokens, one.max_tokens, start_wall_s + one.arrival_s)
+                    ledger.come(due, one)
+                    due += 1
+                if not self.busy():
+                    time.sleep(min(requests[due].arrival_s - now_s, IDLE_S))
+                    continue
+                for request_id, generated, over in self.step():
+                    if not generated or request_id not in ledger:
+                        continue
+                    whole = generated == ledger.remaining(request_id)
+                    ledger.token(request_id, generated, whole, time.perf_counter() - start_s)
+                    if whole and not over:
+                        self.end(request_id)
+        end_s, gaps = time.perf_counter() - start_s, make_gaps(ledger.gaps)
+        return Trace(tuple(ledger.close({}).values()), (), gaps, self.kv_tokens, end_s)
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The result of one run.
+    def add(
+        self, input_tokens: int, max_tokens: int | None, arrival_time: float | None = None
+    ) -> str:
+        """Add a request of up to ``max_tokens`` tokens (None: the longest); returns its id.
 
-    Args:
-        samples: every step; empty with vLLM's own scheduler.
-        overhead_us: scheduler overhead of each step, microseconds.
-    """
+        No token ends it earlier, as its prompt is meaningless; ``end`` does.
 
-    served: Served
-    samples: tuple[StepSample, ...]
-    overhead_us: tuple[float, ...]
+        Args:
+            arrival_time: by ``time.time()``; None: now.
+        """
+        longest = self.scheduler.max_model_len - input_tokens
+        request = EngineRequest(
+            str(self._added),
+            [TOKEN] * input_tokens,
+            SamplingParams(
+                max_tokens=min(max_tokens or longest, longest),
+                ignore_eos=True,
+                temperature=0.0,
+                stop=[NO_STOP],
+            ),
+            None,
+            arrival_time=time.time() if arrival_time is None else arrival_time,
+        )
+        self._added += 1
+        self.core.add_request(request, 0)
+        return request.request_id
 
-    @property
-    def tokens_per_s(self) -> float:
-        """Output tokens, over the whole run."""
-        return float(self.served.tokens.sum() / self.served.took_s)
+    def end(self, request_id: str) -> None:
+        """End a request that has all its tokens, as vLLM does at a stop string."""
+        self.core.abort_requests([request_id])
+
+    def step(self) -> list[tuple[str, int, bool]]:
+        """Run one step; returns (request id, new tokens, whether it ended) of its outputs."""
+        outputs, executed = self.core.step_fn()
+        self.core.post_step(executed)
+        generated = outputs.get(0) if outputs else None
+        return (
+            [(o.request_id, len(o.new_token_ids), o.finished) for o in generated.outputs]
+            if generated
+            else []
+        )
+
+    def busy(self) -> bool:
+        """Whether a request runs or waits, or an output is due."""
+        queue = getattr(self.core, "batch_queue", None)
+        return bool(self.scheduler.has_requests() or queue)
+
+    def clear(self) -> None:
+        """Abort what is left."""
+        if left := list(self.scheduler.requests):
+            self.core.abort_requests(left)
+        while self.busy():
+            self.step()
