@@ -1,10 +1,9 @@
 """The capacity of a replica of the fluid fleet, by trials."""
 
 from controller.errors import ConfigError
-from simulator.fleet import fluid
+from simulator.fleet.fluid import make_fleet, occupy, run_until
 from simulator.fleet.outcome import SHARE, inside_sla
 from simulator.fleet.simulate import Scenario
-from simulator.fleet.state import make_fleet, occupy
 from simulator.fleet.traffic import Rates, draw
 from simulator.workloads.traffic import Workload
 
@@ -46,6 +45,6 @@ def _attained(workload: Workload, scenario: Scenario, rate_per_s: float) -> floa
     fleet = make_fleet(requests, TRIAL_REPLICAS, engine, scenario.seed)
     for slot in range(TRIAL_REPLICAS):
         occupy(fleet, slot, 0.0)
-    fluid.run_until(fleet, engine, 2 * TRIAL_S)
+    run_until(fleet, engine, 2 * TRIAL_S)
     met = inside_sla(requests.arrival_s, fleet.first_s, fleet.end_s, requests.output, scenario.sla)
     return float(met.mean())

@@ -20,8 +20,8 @@ from controller.records import EngineLimits, EngineReport, RecentSteps
 from replicas.engine.seen_lengths import PROMPTS_KEPT
 from replicas.profiles.profile import StepProfile
 from replicas.server.autoscaling_stats import autoscaling_stats
+from simulator.fleet.fluid import NONE, READY, Engine, Fleet
 from simulator.fleet.ray_stages import ONGOING
-from simulator.fleet.state import NONE, READY, Engine, Fleet
 
 RATE_WINDOW_S = 10.0  # as in the Governor
 LEARN_EVERY_S = 30.0  # how often lengths are summed

@@ -10,8 +10,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, model_validator
 from controller.config import Block
 from controller.errors import ConfigError
 from controller.validation import parse
-from simulator.fleet import fluid
-from simulator.fleet.state import ABSENT, DRAINING, NONE, READY, Engine, Fleet, occupy
+from simulator.fleet.fluid import ABSENT, DRAINING, NONE, READY, Engine, Fleet, occupy, run_until
 from simulator.virtual.plan import settings_of
 
 BASE, SPOT = 0, 1
@@ -97,13 +96,13 @@ class ReplicaPool:
             next_s = min(starts_s, ends_s)
             if next_s > until_s:
                 break
-            fluid.run_until(self.fleet, self._engine, next_s)
+            run_until(self.fleet, self._engine, next_s)
             if starts_s <= ends_s:
                 began_s, group = self._starting.pop(0)
                 self._open(began_s, starts_s, group)
             else:
                 self._end(next(s for s, (at_s, _) in self._ends.items() if at_s == ends_s), ends_s)
-        fluid.run_until(self.fleet, self._engine, until_s)
+        run_until(self.fleet, self._engine, until_s)
         for slot in [s for s in self._since if self.fleet.status[s] == ABSENT]:
             self._close(slot, until_s)
 

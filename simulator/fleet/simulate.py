@@ -10,11 +10,11 @@ import numpy as np
 from controller.config import Sla
 from controller.models.step_time import StepModel
 from replicas.profiles.profile import StepProfile
+from simulator.fleet.fluid import Engine, engine_of, make_fleet
 from simulator.fleet.outcome import Outcome
 from simulator.fleet.published import Publisher, learnt
 from simulator.fleet.ray_stages import Clock, RayAutoscaler
 from simulator.fleet.replica_pool import Overflow, ReplicaPool
-from simulator.fleet.state import Engine, engine_of, make_fleet
 from simulator.fleet.traffic import Requests
 
 AFTER_S = 300.0  # after the last arrival; requests that have not ended by then are missed

@@ -6,9 +6,9 @@ import pytest
 from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
 from simulator.fleet import fluid
+from simulator.fleet.fluid import make_fleet, occupy
 from simulator.fleet.outcome import inside_sla
 from simulator.fleet.simulate import AFTER_S, Scenario
-from simulator.fleet.state import make_fleet, occupy
 from simulator.fleet.traffic import Requests
 from simulator.replay.engine import Scenario as ReplayGround
 from simulator.replay.engine import replay

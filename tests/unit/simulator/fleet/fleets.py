@@ -8,8 +8,8 @@ from ray.serve.config import AutoscalingContext
 
 from controller.config import Sla
 from replicas.profiles.profile import LinearCost, StepProfile
+from simulator.fleet.fluid import Engine, Fleet, make_fleet, occupy
 from simulator.fleet.simulate import Scenario
-from simulator.fleet.state import Engine, Fleet, make_fleet, occupy
 from simulator.fleet.traffic import Requests
 
 PROFILE = StepProfile("line", "", 100_000, 64, 1000, LinearCost(0.02, 0.0005, 0.0, 0.0001))
