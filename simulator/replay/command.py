@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from controller.roles import Transfer
-from simulator.replay.arguments import Arguments, Order, add_arguments, read_order
-from simulator.replay.fleet_arguments import transfer_of
+from simulator.replay.arguments import Arguments, Order, add_arguments, read_order, transfer_of
 from simulator.replay.measure import Summary, summarise
 from simulator.replay.table import print_table
 from simulator.virtual.trace import Trace
 from simulator.workloads.requests import Request, every
-from simulator.workloads.traffic import draw_phases, draw_requests
+from simulator.workloads.traffic import Rate, draw_phases, draw_requests
 
 if TYPE_CHECKING:
     from simulator.replay.capacity import Capacity, SearchTraffic
@@ -81,7 +79,7 @@ def load_vllm() -> None:
 def _requests(args: Arguments, order: Order) -> tuple[Request, ...]:
     if order.phases:
         return draw_phases(order.phases, args.burstiness, args.seed, args.max_tokens)
-    rate = "own" if order.rate is None else order.rate
+    rate: Rate = args.rate or "own"
     return draw_requests(
         order.workload, args.requests, rate, args.burstiness, args.seed, args.max_tokens
     )
@@ -105,10 +103,10 @@ def _replay(
 
     for plan in order.plans:
         with progress(plan.spec, sum(1 for _ in every(requests))) as advance:
-            if order.engines is None:
+            if args.engines is None:
                 trace = replay(requests, plan, scenario, progress=advance)
             else:
-                trace = _fleet(requests, plan, scenario, order, transfer_of(args))
+                trace = _fleet(requests, plan, scenario, order, args)
         refused = sum(o.refused for o in trace.outcomes)
         if refused:
             what = "KV memory" if plan.engine.enable_chunked_prefill else "KV memory or one step"
@@ -121,15 +119,14 @@ def _fleet(
     plan: "Plan",
     scenario: "Scenario",
     order: Order,
-    transfer: Transfer,
+    args: Arguments,
 ) -> Trace:
     from simulator.replay.fleet import Fleet
     from simulator.replay.steering import Fixed
 
-    assert order.engines is not None
-    steering = Fixed(order.engines, 0, transfer, order.sla, scenario.disturbance_seed)
-    fleet = Fleet(requests, plan, scenario, order.engines, transfer, steering)
-    return fleet.run(drain=True).trace
+    engines, transfer = args.engines, transfer_of(args)
+    steering = Fixed(engines, 0, transfer, order.sla, args.seed)
+    return Fleet(requests, plan, scenario, engines, transfer, steering).run(drain=True).trace
 
 
 def _search(args: Arguments, order: Order, scenario: "Scenario") -> Iterator[tuple[Summary, Trace]]:

@@ -33,8 +33,6 @@ __all__ = ["GiveUp", "Progress", "ReplayError", "Scenario", "replay"]
 # With priorities, a request may take the KV blocks of all scheduled ones and then not fit: vLLM's
 # step is empty, its next one is not.
 MOST_EMPTY_STEPS = 10
-REQUEST_LEVEL = "benchmarks.baselines.request_level:replay_request_level"
-RESERVED = "benchmarks.baselines.reserved:ReservedScheduler"
 RIVAL = "benchmarks.baselines.rival_scheduler:RivalScheduler"
 AHEAD = 1  # steps that asynchronous scheduling schedules before the last outputs are back
 
@@ -63,10 +61,6 @@ def replay(
         ConfigError: no request of the workload fits KV memory.
         ReplayError: a token was lost or made up.
     """
-    if plan.kind == "request-level":
-        request_level = of_benches(REQUEST_LEVEL, plan.name)
-        trace: Trace = request_level(requests, plan, scenario.profile, drain=drain)
-        return trace
     engine, arrivals = Engine(requests, plan, scenario), Arrivals(requests)
     ledger, gave_up, shown = engine.ledger, False, 0
     with uncollected():
@@ -361,8 +355,6 @@ class Engine:
 def _scheduler_of(plan: Plan, scenario: Scenario) -> tuple[type[VirtualScheduler], dict[str, Any]]:
     """The class that runs a plan, and its own arguments except the clock."""
     own: dict[str, Any] = {"speculation": plan.speculation}
-    if plan.kind == "reserved":
-        return of_benches(RESERVED, plan.name), own
     if plan.rival is not None:
         return of_benches(RIVAL, plan.name), own | {
             "options": plan.rival,

@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
     off = batching.model_copy(update={"policy": "static", "enforce": False})
     on = batching.model_copy(update={"enforce": True})
     plans = [
-        Plan("vLLM's own", "scheduler", off, options),
-        Plan(on.policy, "scheduler", on, options),
+        Plan("vLLM's own", off, options),
+        Plan(on.policy, on, options),
     ]
     summaries = []
     for plan in plans:

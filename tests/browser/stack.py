@@ -45,7 +45,7 @@ class Fleet:
         ):
             workload = load_workload(f"exponential:257,{62 + 60 * number}")
             requests = draw_requests(workload, QUEUED, math.inf, None, number)
-            plan = Plan("adaptive", "scheduler", self.config, engine_of(profile))
+            plan = Plan("adaptive", self.config, engine_of(profile))
             engine = Engine(requests, plan, Scenario(profile))
             for k, request in enumerate(requests):
                 engine.send(k, request, 0.0)

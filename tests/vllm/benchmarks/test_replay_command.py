@@ -19,7 +19,7 @@ def printed(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[list[dict[s
 
 
 def test_json_is_one_object_a_line_for_each_policy(capsys: pytest.CaptureFixture[str]) -> None:
-    specs = ("static", "paper:memory=live", "request-level:max_num_seqs=4")
+    specs = ("static", "paper:memory=live", "sarathi:max_num_seqs=4")
     asked = [word for spec in specs for word in ("--policy", spec)]
     found, _ = printed(capsys, *SMALL, "--rate", "5", *asked)
     assert [f["policy"] for f in found] == list(specs)

@@ -9,7 +9,8 @@ from controller.policies.registry import POLICIES
 from replicas.profiles.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
 from replicas.profiles.profile import LinearCost, StepProfile
 from simulator.replay.engine import Scenario, replay
-from simulator.virtual.plan import BENCH_ONLY, EngineOptions, parse_policy
+from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.virtual.rivals import NAMED
 from simulator.workloads.requests import Request
 from tests.property.strategies import examples
 
@@ -24,7 +25,7 @@ DISTURBED = Disturbances(
 )
 VARIANTS = (
     *POLICIES,
-    *BENCH_ONLY,
+    *NAMED,
     "static:watermark=0.2",
     "paper:memory=exact",
     "paper:memory=live,units=blocks",
@@ -88,7 +89,6 @@ def test_every_token_asked_for_is_produced_once(
     assert [o.request for o in trace.outcomes] == asked
     for number, outcome in enumerate(trace.outcomes):
         if outcome.refused:
-            # Request-level batching also refuses requests that fit no slot.
             assert outcome.request.input_tokens + outcome.request.output_tokens > kv_tokens - 16
             continue
         assert outcome.tokens == outcome.request.output_tokens
