@@ -9,7 +9,7 @@ from benchmarks.contests.by_class import holds, spread_over
 from benchmarks.contests.climb import grid
 from benchmarks.contests.disturbances import NOTHING, Disturbed, workload_of
 from benchmarks.contests.race import Race, Trial
-from benchmarks.contests.routing import ByClass, ByHeadroom
+from benchmarks.contests.routing import NO_LINK, ByClass, ByHeadroom
 from benchmarks.contests.sweeps import (
     CAP,
     CHUNK,
@@ -23,7 +23,6 @@ from benchmarks.contests.sweeps import (
 from benchmarks.report.seeds import PILOT_SEED
 from controller.classes import parse_classes
 from controller.config import Sla
-from controller.roles import Transfer
 from replicas.profiles.profile_file import load_profile
 from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import promised
@@ -228,7 +227,6 @@ CLASSES = parse_classes(
         "batch": {"ttft_ms": 600_000, "priority": 2, "default": True},
     }
 )
-NO_LINK = Transfer(1.0, 1.0)  # no KV transfers
 GATHERED, EVEN, SEPARATE = "gathered/", "even/", "separate/"
 _GAPS: dict[str, Value] = {
     "slack": "gaps",

@@ -20,7 +20,7 @@ from replicas.profiles.profile import LinearCost
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.capacity import SearchTraffic, search_traffic
 from simulator.replay.fleet import Fleet, FleetTrace
-from simulator.replay.steering import Auto, Fixed, Steering
+from simulator.replay.steering import Auto, Fixed
 from simulator.replay.verdict import Target, fault_of
 from simulator.virtual.plan import engine_of, parse_policy
 from simulator.virtual.scenario import Scenario
@@ -121,7 +121,7 @@ def prefill_of(arm: str) -> int:
     return int(arm.split(":")[0]) if ":" in arm else 0
 
 
-def steering_of(task: Task) -> Steering:
+def steering_of(task: Task) -> Fixed:
     """The roles and routes of an arm."""
     case = task.case
     if task.arm == AUTO:

@@ -15,7 +15,7 @@ from controller.roles import Transfer
 from serve_app.routing.ways import Way
 from simulator.replay.engine import Arrivals, uncollected
 from simulator.replay.member import Member, OnTransfer
-from simulator.replay.steering import Steering
+from simulator.replay.steering import Fixed
 from simulator.virtual.plan import Plan
 from simulator.virtual.scenario import Scenario
 from simulator.virtual.trace import Outcome, Trace, make_gaps
@@ -58,7 +58,7 @@ class Fleet:
         scenario: Scenario,
         engines: int,
         transfer: Transfer,
-        steering: Steering,
+        steering: Fixed,
     ) -> None:
         self._arrivals, self._steering = Arrivals(requests), steering
         self._links = NetworkLinks(engines, transfer)

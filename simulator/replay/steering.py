@@ -9,7 +9,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Protocol
 
 from controller.config import Sla
 from controller.fleet.role_pool import carried, requests_at
@@ -24,26 +23,6 @@ from serve_app.routing.ways import Way, WayChooser
 from simulator.workloads.requests import Request
 
 UNKNOWN_ITL_S = 0.05
-
-
-class Steering(Protocol):
-    """Decides roles and routes of a fleet."""
-
-    roles: list[Role]
-
-    def pick(self, request: Request, now_s: float) -> Way[int]:
-        """The route of a request, by the numbers of engines."""
-        ...
-
-    def handed_over(self, request: Request, route: Way[int], now_s: float) -> None:
-        """A prompt is computed, and the request goes to the decoding engine."""
-        ...
-
-    def hear(
-        self, engine: int, report: ReplicaReport, load: ReplicaLoad | None, now_s: float
-    ) -> None:
-        """Take an engine's report and statistics; ``roles`` may change."""
-        ...
 
 
 def asked_of(request: Request) -> Asked:
@@ -80,6 +59,7 @@ class Fixed:
         )
 
     def pick(self, request: Request, now_s: float) -> Way[int]:
+        """The route of a request, by the numbers of engines."""
         return self._ways.choose(
             self._in_role("mixed"), self._in_role("prefill"), asked_of(request), now_s
         )
@@ -88,11 +68,13 @@ class Fixed:
         return [k for k, one in enumerate(self.roles) if one == role]
 
     def handed_over(self, request: Request, route: Way[int], now_s: float) -> None:
+        """A prompt is computed, and the request goes to the decoding engine."""
         self._ways.handed_over(route.decode, asked_of(request), now_s)
 
     def hear(
         self, engine: int, report: ReplicaReport, load: ReplicaLoad | None, now_s: float
     ) -> None:
+        """Take an engine's report and statistics; ``roles`` may change."""
         self._ways.chooser.update(engine, load, now_s)
         self._reports[engine] = report
 
