@@ -28,12 +28,13 @@ from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import promised
 from simulator.replay.capacity import LOWEST, TOP, SearchTraffic, holds_at, search_traffic
 from simulator.replay.engine import replay
-from simulator.replay.fleet import Fleet, FleetTrace
+from simulator.replay.fleet import Fleet
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.replay.measure import j_of, summarise
 from simulator.replay.verdict import Target
 from simulator.virtual.plan import engine_of, parse_policy
 from simulator.virtual.scenario import Scenario
+from simulator.virtual.trace import Trace
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.max_tokens import SPREAD, MaxTokens
 from simulator.workloads.requests import LengthStats, Request, length_stats
@@ -271,8 +272,8 @@ class Classes(Contest):
 
     def run_at(
         self, spec: str, traffic: SearchTraffic, scenario: Scenario, seed: int, rate_per_s: float
-    ) -> FleetTrace:
-        """The replay at a rate of each engine."""
+    ) -> Trace:
+        """The replay at a rate per engine."""
         routed, _, policy = spec.partition("/")
         asked = traffic.requests_at(self.engines * rate_per_s)
         requests = spread_over(asked, CLASSES, seed)
@@ -290,7 +291,7 @@ class Classes(Contest):
         limit = traffic.fluid_limit_per_s
 
         def held(spec: str, rate_per_s: float) -> bool:
-            return holds(self.run_at(spec, traffic, scenario, seed, rate_per_s).trace, CLASSES)
+            return holds(self.run_at(spec, traffic, scenario, seed, rate_per_s), CLASSES)
 
         return Race(held, limit, limit * LOWEST, limit * self.top)
 

@@ -19,11 +19,12 @@ from controller.roles import Split, Transfer, splits
 from replicas.profiles.profile import LinearCost
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.capacity import SearchTraffic, search_traffic
-from simulator.replay.fleet import Fleet, FleetTrace
+from simulator.replay.fleet import Fleet
 from simulator.replay.steering import Auto, Fixed
 from simulator.replay.verdict import Target, fault_of
 from simulator.virtual.plan import engine_of, parse_policy
 from simulator.virtual.scenario import Scenario
+from simulator.virtual.trace import Trace
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.requests import Request
 
@@ -135,8 +136,8 @@ def warmed_up(requests: Sequence[Request]) -> tuple[Request, ...]:
     return tuple(replace(r, arrival_s=r.arrival_s + min(r.arrival_s, half_s)) for r in requests)
 
 
-def run_at(task: Task, rate_per_s: float) -> FleetTrace:
-    """The replay at a rate of each engine."""
+def run_at(task: Task, rate_per_s: float) -> Trace:
+    """The replay at a rate per engine."""
     case = task.case
     traffic, scenario = traffic_of(case, task.seed, task.small)
     requests = warmed_up(traffic.requests_at(case.engines * rate_per_s))
@@ -153,7 +154,7 @@ def measure(task: Task) -> float:
     bound = max(found, key=lambda one: one.per_s) if best else found[prefill_of(task.arm)]
 
     def holds(rate_per_s: float) -> bool:
-        return fault_of(run_at(task, rate_per_s).trace, Target(case.sla)) is None
+        return fault_of(run_at(task, rate_per_s), Target(case.sla)) is None
 
     near = max(NEAR * bound.per_s / case.engines, limit / 32)
     return highest(holds, near, limit / 64, MOST * limit, 0.1 if task.small else PRECISION)

@@ -126,7 +126,7 @@ def _fleet(
 
     engines, transfer = args.engines, transfer_of(args)
     steering = Fixed(engines, 0, transfer, order.sla, args.seed)
-    return Fleet(requests, plan, scenario, engines, transfer, steering).run(drain=True).trace
+    return Fleet(requests, plan, scenario, engines, transfer, steering).run(drain=True)
 
 
 def _search(args: Arguments, order: Order, scenario: "Scenario") -> Iterator[tuple[Summary, Trace]]:

@@ -84,7 +84,6 @@ def replay(
         make_gaps(ledger.gaps),
         engine.kv_tokens,
         engine.now_s,
-        gave_up,
     )
 
 

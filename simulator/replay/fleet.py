@@ -7,7 +7,7 @@ prompt that another answers, and roles change during the run.
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -19,28 +19,10 @@ from simulator.replay.steering import Fixed
 from simulator.virtual.plan import Plan
 from simulator.virtual.scenario import Scenario
 from simulator.virtual.trace import Outcome, Trace, make_gaps
-from simulator.virtual.transfer import Moved, NetworkLinks
+from simulator.virtual.transfer import NetworkLinks
 from simulator.workloads.requests import Request
 
 STATS_DELAY_S = 0.25  # from the sync until the router gets it
-
-
-@dataclass(frozen=True, slots=True)
-class FleetTrace:
-    """A replay of a fleet.
-
-    Args:
-        trace: of all engines; a request's first token is the one that the client gets, from the
-            decoding engine.
-        moved: the transfers.
-        routes: of each request that arrived.
-        held: KV tokens in each engine at the end.
-    """
-
-    trace: Trace
-    moved: tuple[Moved, ...]
-    routes: tuple[Way[int], ...]
-    held: tuple[int, ...]
 
 
 class Fleet:
@@ -49,6 +31,10 @@ class Fleet:
     Args:
         requests: in order of arrival.
         transfer: of KV between engines.
+
+    Attributes:
+        routes: of each request that arrived.
+        links: with the KV transfers so far.
     """
 
     def __init__(
@@ -61,18 +47,25 @@ class Fleet:
         steering: Fixed,
     ) -> None:
         self._arrivals, self._steering = Arrivals(requests), steering
-        self._links = NetworkLinks(engines, transfer)
+        self.links = NetworkLinks(engines, transfer)
         self._members = [
             Member(requests, plan, scenario, self._on_transfer_to(k)) for k in range(engines)
         ]
         self._requests: list[Request] = []  # that arrived
-        self._routes: list[Way[int]] = []
+        self.routes: list[Way[int]] = []
         self._prefilling = 0  # prompts in prefill for another engine
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
 
-    def run(self, *, drain: bool = False) -> FleetTrace:
+    @property
+    def held(self) -> list[int]:
+        """KV tokens in each engine."""
+        return [member.holds for member in self._members]
+
+    def run(self, *, drain: bool = False) -> Trace:
         """Serve until the last arrival, or with ``drain`` until all requests are served.
+
+        A request's first token is the one that the client gets, from the decoding engine.
 
         The engine whose clock is furthest behind runs its next iteration, unless a request arrives
         or an event is due before.
@@ -104,7 +97,7 @@ class Fleet:
         now_s = request.arrival_s
         route = self._steering.pick(request, now_s)
         self._requests.append(request)
-        self._routes.append(route)
+        self.routes.append(route)
         if route.prefill is None:
             self._members[route.decode].take(number, request, "whole", now_s)
         else:
@@ -135,36 +128,34 @@ class Fleet:
                 member.become(role)
 
     def _hand_over(self, number: int, now_s: float) -> None:
-        request, route = self._requests[number], self._routes[number]
+        request, route = self._requests[number], self.routes[number]
         self._prefilling -= 1
         self._steering.handed_over(request, route, now_s)
         self._members[route.decode].take(number, request, "loaded", now_s)
 
     def _on_transfer_to(self, engine: int) -> OnTransfer:
         def begun(number: int, tokens: int, now_s: float) -> None:
-            source = self._routes[number].prefill
+            source = self.routes[number].prefill
             assert source is not None
-            done_s = self._links.move(source, engine, tokens, now_s)
+            done_s = self.links.move(source, engine, tokens, now_s)
             self._members[engine].receives(number, done_s)
             self._members[source].sends(number, done_s)
 
         return begun
 
-    def _close(self, end_s: float) -> FleetTrace:
+    def _close(self, end_s: float) -> Trace:
         members = self._members
         found = [member.close() for member in members]
         outcomes = []
-        for number, (request, route) in enumerate(zip(self._requests, self._routes, strict=True)):
+        for number, (request, route) in enumerate(zip(self._requests, self.routes, strict=True)):
             own = found[route.decode].get(number, Outcome(request))
             if route.prefill is not None and (first := found[route.prefill].get(number)):
                 own = replace(own, scheduled_s=first.scheduled_s)
             outcomes.append(own)
-        trace = Trace(
+        return Trace(
             tuple(outcomes),
             tuple(step for member in members for step in member.steps),
             make_gaps([gap for member in members for gap in member.ledger.gaps]),
             sum(member.kv_tokens for member in members),
             end_s,
         )
-        held = tuple(member.holds for member in members)
-        return FleetTrace(trace, tuple(self._links.moved), tuple(self._routes), held)

@@ -80,7 +80,6 @@ class Trace:
     Args:
         kv_tokens: size of KV memory.
         end_s: the clock when it ended.
-        gave_up: it was ended early because it could only get worse.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -88,7 +87,6 @@ class Trace:
     gaps: Gaps
     kv_tokens: int
     end_s: float
-    gave_up: bool = False
 
     def column(self, name: str) -> Floats:
         """One field of all steps; NaN for None."""

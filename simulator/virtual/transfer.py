@@ -9,7 +9,7 @@ passes both at once: it ends with the later of the two, plus the latency. Neithe
 the other is busy.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
@@ -68,41 +68,25 @@ class VirtualConnector(KVConnectorBase_V1):
         """There is no worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """One transfer.
-
-    Args:
-        requested_s, done_s: times of the request and of its end.
-    """
-
-    source: int
-    target: int
-    tokens: int
-    requested_s: float
-    done_s: float
-
-
 class NetworkLinks:
     """The network links of a fleet's engines.
 
     Attributes:
-        moved: all transfers so far.
+        moved: tokens of each transfer so far.
     """
 
     def __init__(self, engines: int, transfer: Transfer) -> None:
         self._transfer = transfer
         self._sends_s, self._receives_s = [0.0] * engines, [0.0] * engines
-        self.moved: list[Moved] = []
+        self.moved: list[int] = []
 
     def move(self, source: int, target: int, tokens: int, now_s: float) -> float:
         """Queue the KV of ``tokens``; returns its arrival, seconds."""
         wire_s = self._transfer.wire_s(tokens)
         sent_s = self._sends_s[source] = max(now_s, self._sends_s[source]) + wire_s
         there_s = self._receives_s[target] = max(now_s, self._receives_s[target]) + wire_s
-        done_s = max(sent_s, there_s) + self._transfer.latency_s
-        self.moved.append(Moved(source, target, tokens, now_s, done_s))
-        return done_s
+        self.moved.append(tokens)
+        return max(sent_s, there_s) + self._transfer.latency_s
 
 
 def of_prefill(request: Request) -> Request:
