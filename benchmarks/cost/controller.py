@@ -7,18 +7,19 @@ once (CPU time of the actor's process, Ray's share included).
 """
 
 import argparse
-import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import psutil
 import ray
 from ray.util.state import list_actors
 from tqdm import tqdm
 
 from benchmarks.cost.fleet import Fleet, Wire
+from benchmarks.report.rows import Printed
 from controller.config import BatchingConfig, Sla
 from controller.fleet.actor import NAME, get_controller
 from controller.fleet.loop import ControlLoop
@@ -35,8 +36,6 @@ AT_ONCE = 50  # syncs in flight while the actor's CPU time is taken
 TARGET_SHARE = 1.0  # of a core: one thread decides
 TARGET_P99_MS = 5.0  # a hundredth of the period between two syncs of a replica
 TARGET_JOIN_S = 2.5  # half a lease, after which a replica no longer waits for its answer
-
-Row = Callable[..., None]
 
 
 def pure(fleet: Fleet, config: BatchingConfig) -> tuple[float, list[float]]:
@@ -113,32 +112,27 @@ def _process() -> psutil.Process:
     return psutil.Process(actor.pid)
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The value that ``percent`` % do not exceed."""
-    return sorted(values)[min(int(len(values) * percent / 100), len(values) - 1)]
-
-
-def pure_rows(fleet: Fleet, config: BatchingConfig, row: Row) -> None:
+def pure_rows(fleet: Fleet, config: BatchingConfig, out: Printed) -> None:
     """Rows of the pure part; their ids end in the fleet's size."""
     join_s, each_ms = pure(fleet, config)
     per_s = len(fleet) / config.period_s
     share = statistics.mean(each_ms) / 1000 * per_s
-    row(f"cpu_share_{len(fleet)}", share, "cores", TARGET_SHARE)
-    row(f"exchange_p50_ms_{len(fleet)}", statistics.median(each_ms), "ms")
-    row(f"exchange_p99_ms_{len(fleet)}", percentile(each_ms, 99), "ms", TARGET_P99_MS)
-    row(f"exchange_max_ms_{len(fleet)}", max(each_ms), "ms")
-    row(f"join_cpu_s_{len(fleet)}", join_s, "s", TARGET_JOIN_S)
+    out.row(f"cpu_share_{len(fleet)}", share, "cores", TARGET_SHARE)
+    out.row(f"exchange_p50_ms_{len(fleet)}", statistics.median(each_ms), "ms")
+    out.row(f"exchange_p99_ms_{len(fleet)}", float(np.percentile(each_ms, 99)), "ms", TARGET_P99_MS)
+    out.row(f"exchange_max_ms_{len(fleet)}", max(each_ms), "ms")
+    out.row(f"join_cpu_s_{len(fleet)}", join_s, "s", TARGET_JOIN_S)
 
 
-def real_rows(fleet: Fleet, config: BatchingConfig, row: Row) -> None:
+def real_rows(fleet: Fleet, config: BatchingConfig, out: Printed) -> None:
     """Rows of the Ray actor."""
     each_ms, cpu_ms = real(fleet, config)
-    row("actor_exchange_p50_ms", statistics.median(each_ms), "ms")
-    row("actor_exchange_p99_ms", percentile(each_ms, 99), "ms")
-    row("actor_cpu_ms", cpu_ms, "ms")
+    out.row("actor_exchange_p50_ms", statistics.median(each_ms), "ms")
+    out.row("actor_exchange_p99_ms", float(np.percentile(each_ms, 99)), "ms")
+    out.row("actor_cpu_ms", cpu_ms, "ms")
     share = cpu_ms / 1000 * len(fleet) / config.period_s
     # No target: Ray's threads run in parallel to the one that runs Python.
-    row(f"actor_cpu_share_{len(fleet)}", share, "cores")
+    out.row(f"actor_cpu_share_{len(fleet)}", share, "cores")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -153,18 +147,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     profile = load_profile(PROFILE)
     plan = parse_policy(args.policy, SLA, engine_of(profile))
     config = plan.batching
-    rows: list[dict[str, Any]] = []
-
-    def row(id_: str, value: float, unit: str, target: float | None = None) -> None:
-        rows.append({"id": id_, "value": round(value, 4), "unit": unit, "target": target})
-        print(f"{id_:32} {value:10.3f} {unit}" + (f"   (target {target:g})" if target else ""))
+    out = Printed()
 
     periods = 1 + round((WARM_UP_S + MEASURED_S) / config.period_s)
     fleet = Fleet(args.replicas, plan, profile, periods)
-    pure_rows(fleet, config, row)
+    pure_rows(fleet, config, out)
     if not args.no_ray:
-        real_rows(fleet, config, row)
-    print(json.dumps({"bench": "controller", "rows": rows}))
+        real_rows(fleet, config, out)
+    out.end("controller")
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ do not count.
 """
 
 import gc
-import json
 import statistics
 from collections.abc import Iterable
-from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from benchmarks.cost.full_batch import SETTINGS, overhead_full_us, step_delay_us
+from benchmarks.report.rows import Printed
 
 SIZES = (16, 256, 1024)
 FULL_TARGETS_US = 60.0, 150.0  # with prompts in every step, at 256 running: median and p99
@@ -28,32 +28,27 @@ def progress(steps: int, what: str) -> Iterable[int]:
     return tqdm(range(steps), desc=what, leave=False, mininterval=0.5)
 
 
-def percentile(values: list[float], percent: int) -> float:
-    """The value that ``percent`` % do not exceed."""
-    return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]
-
-
 def main() -> None:
-    rows: list[dict[str, Any]] = []
-
-    def row(id_: str, value: float, target: float | None = None) -> None:
-        rows.append({"id": id_, "value": round(value, 3), "unit": "us", "target": target})
-        print(f"{id_:32} {value:10.2f} us" + (f"   (target {target:g})" if target else ""))
-
+    out = Printed()
     gc.freeze()  # as EngineCore does once it has started
     for name, setting in SETTINGS.items():
         overhead = overhead_full_us(setting, 256, progress(STEPS, name))
-        figures = {"median": statistics.median(overhead), "p99": percentile(overhead, 99)}
+        figures = {"median": statistics.median(overhead), "p99": float(np.percentile(overhead, 99))}
         for (figure, value), wanted in zip(figures.items(), FULL_TARGETS_US, strict=True):
-            row(f"overhead_full_{name}_{figure}_us_256", value, wanted)
+            out.row(f"overhead_full_{name}_{figure}_us_256", value, "us", wanted)
     for name, leased in (("leased", True), ("inline", False)):
         for running in SIZES:
             steps = progress(STEPS // 2, f"{name}, {running}")
             delays = step_delay_us(running, steps, leased=leased)
             target = DELAY_TARGET_US if running == 256 else None
-            row(f"step_delay_{name}_median_us_{running}", statistics.median(delays))
-            row(f"step_delay_{name}_p99_us_{running}", percentile(delays, 99), target)
-    print(json.dumps({"bench": "scheduler", "rows": rows}))
+            out.row(f"step_delay_{name}_median_us_{running}", statistics.median(delays), "us")
+            out.row(
+                f"step_delay_{name}_p99_us_{running}",
+                float(np.percentile(delays, 99)),
+                "us",
+                target,
+            )
+    out.end("scheduler")
 
 
 if __name__ == "__main__":

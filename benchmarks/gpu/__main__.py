@@ -6,7 +6,6 @@ python -m benchmarks.gpu --out DIR [--budget-s 520] [--parts steps overhead serv
 import argparse
 import json
 import os
-import sys
 import time
 from dataclasses import replace
 from importlib.util import find_spec
@@ -133,8 +132,7 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
             contest.serve(case, load, args.rounds, budget)
     left_out = ", ".join(dict.fromkeys(budget.left_out)) or "nothing"
     print(f"{card['described']}; left out: {left_out}; {budget.left_s:.0f} s left")
-    print(json.dumps({"bench": "gpu", "rows": contest.rows}))
-    sys.stdout.flush()
+    contest.end("gpu")
 
 
 if __name__ == "__main__":

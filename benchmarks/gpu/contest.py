@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.engine import Engine
 from benchmarks.gpu.tuning import Case, Limits, Tuner, label_of
+from benchmarks.report.rows import Printed
 from controller.config import Sla, parse_batching
 from replicas.engine.governor import Governor
 from replicas.profiles.profile import StepProfile
@@ -41,29 +42,25 @@ class Sizes:
     overhead_requests: int = 480
 
 
-class Contest:
+class Contest(Printed):
     """Runs on one engine.
 
     Args:
         profile, spec: of the card; other processes load it by the spec.
-
-    Attributes:
-        rows: the figures, as a bench's rows.
     """
 
     def __init__(
         self, engine: Engine, profile: StepProfile, spec: str, tuner: Tuner, out: Path, sizes: Sizes
     ) -> None:
-        self.rows: list[dict[str, Any]] = []
+        super().__init__()
         self._engine, self._profile, self._spec = engine, profile, spec
         self._tuner, self._out, self._sizes = tuner, out, sizes
         self._policies: dict[tuple[str, float, Limits | None], Governor] = {}
         self._warm: set[float] = set()
 
-    def row(self, id_: str, value: float, unit: str = "ratio", target: Any = None) -> None:
-        """Add a figure, and write all of them."""
-        self.rows.append({"id": id_, "value": round(value, 4), "unit": unit, "target": target})
-        print(f"{id_:60} {value:12.4f} {unit}", flush=True)
+    def row(self, id_: str, value: float, unit: str = "ratio", target: float | None = None) -> None:
+        """Add and print a figure, and write all of them."""
+        super().row(id_, value, unit, target)
         (self._out / "rows.json").write_text(json.dumps(self.rows))
 
     def case_of(self, workload: str, itl_ms: float, load: float) -> Case:

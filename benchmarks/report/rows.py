@@ -1,5 +1,6 @@
 """Results of a bench's part: rows with targets, and tables."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +59,27 @@ class Row:
             "interval": self.estimate.interval,
             "runs": self.estimate.runs,
         }
+
+
+class Printed:
+    """Figures of one run, printed at once; without intervals.
+
+    Attributes:
+        rows: for the JSON line.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def row(self, id_: str, value: float, unit: str = "ratio", target: float | None = None) -> None:
+        """Add and print a figure."""
+        self.rows.append({"id": id_, "value": round(value, 4), "unit": unit, "target": target})
+        aim = "" if target is None else f"   (target {target:g})"
+        print(f"{id_:60} {value:12.4f} {unit}{aim}", flush=True)
+
+    def end(self, bench: str) -> None:
+        """Print the last line: one JSON object."""
+        print(json.dumps({"bench": bench, "rows": self.rows}), flush=True)
 
 
 def exactly(value: float) -> Estimate:
