@@ -15,7 +15,7 @@ from benchmarks.path.stacks import (
     STATIC,
 )
 from benchmarks.report.document import markdown_table
-from benchmarks.report.interval import Estimate, geometric_mean, mean
+from benchmarks.report.interval import geometric_mean, mean, median_of
 from benchmarks.report.rows import Row, Section, shown
 
 STREAMS, TTFT_STREAMS = 64, 32
@@ -98,14 +98,8 @@ def _latencies(loads: Loads) -> list[Row]:
             more = [a.seen.ttft_ms[0] - b.seen.ttft_ms[0] for a, b in pairs]
             id_ = f"adaptive_ttft_over_{other.replace('-', '_')}_{TTFT_STREAMS}_ms"
             what = f"median TTFT of adaptive less that of {other}, {TTFT_STREAMS} streams"
-            rows.append(Row(id_, what, "ms", _median(more), at_most=target))
+            rows.append(Row(id_, what, "ms", median_of(more), at_most=target))
     return rows
-
-
-def _median(values: Sequence[float]) -> Estimate:
-    if len(values) == 1:
-        return Estimate(values[0], values[0], values[0])
-    return Estimate(median(values), min(values), max(values), "min to max", len(values))
 
 
 def _text(streams: Sequence[int], rounds: int) -> str:

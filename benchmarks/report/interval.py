@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -42,6 +43,11 @@ def estimate(seeds: int, statistic: Callable[[Sequence[int]], float]) -> Estimat
 def mean(values: Sequence[float]) -> Estimate:
     """The mean of one value per seed."""
     return estimate(len(values), lambda drawn: sum(values[k] for k in drawn) / len(drawn))
+
+
+def median_of(values: Sequence[float]) -> Estimate:
+    """The median of one value per seed."""
+    return estimate(len(values), lambda drawn: median(values[k] for k in drawn))
 
 
 def geometric_mean(values: Sequence[Sequence[float]]) -> Estimate:

@@ -5,6 +5,7 @@ from simulator.fleet.fluid import make_fleet, occupy, run_until
 from simulator.fleet.outcome import SHARE, inside_sla
 from simulator.fleet.simulate import Scenario
 from simulator.fleet.traffic import Rates, draw
+from simulator.replay.fluid import highest
 from simulator.workloads.traffic import Workload
 
 TRIAL_REPLICAS, TRIAL_S = 10, 1200.0
@@ -20,22 +21,20 @@ def capacity_per_s(workload: Workload, scenario: Scenario) -> float:
         ConfigError: the capacity is below ``LEAST_PER_S``.
     """
     low, high = LEAST_PER_S, 2 * LEAST_PER_S
-    if _attained(workload, scenario, low) < SHARE:
+
+    def keeps(rate_per_s: float) -> bool:
+        return _attained(workload, scenario, rate_per_s) >= SHARE
+
+    if not keeps(low):
         raise ConfigError(
             [
                 f"sla: one replica does not keep it at {low:g} requests/s of these lengths for"
                 f" {SHARE:.0%} of them: a longer itl_ms or ttft_ms, or another profile"
             ]
         )
-    while high < 1e4 and _attained(workload, scenario, high) >= SHARE:
+    while high < 1e4 and keeps(high):
         low, high = high, 2 * high
-    for _ in range(6):
-        middle = (low + high) / 2
-        if _attained(workload, scenario, middle) >= SHARE:
-            low = middle
-        else:
-            high = middle
-    return low
+    return highest(keeps, low, high, 6)
 
 
 def _attained(workload: Workload, scenario: Scenario, rate_per_s: float) -> float:
