@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME [--only ...] [--again] [--small]``: every bench by its name."""
+"""``python -m benchmarks NAME [--only ...] [--small]``: every bench by its name."""
 
 import sys
 from importlib import import_module

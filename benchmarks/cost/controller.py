@@ -137,15 +137,12 @@ def real_rows(fleet: Fleet, config: BatchingConfig, out: Printed) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--policy", default=BatchingConfig().policy, help="as brimful replay takes it (%(default)s)"
-    )
     parser.add_argument("--replicas", type=int, default=REPLICAS, help="default: %(default)s")
     parser.add_argument("--no-ray", action="store_true", help="only the pure part")
     args = parser.parse_args(argv)
 
     profile = load_profile(PROFILE)
-    plan = parse_policy(args.policy, SLA, engine_of(profile))
+    plan = parse_policy(BatchingConfig().policy, SLA, engine_of(profile))
     config = plan.batching
     out = Printed()
 

@@ -29,12 +29,9 @@ def main() -> None:
     parser.add_argument(
         "--parts", nargs="+", default=list(PARTS), choices=PARTS, type=lambda n: FORMERLY.get(n, n)
     )
-    parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS))
     parser.add_argument("--itl-ms", type=float, help="instead of 1.85 steps of one request")
-    parser.add_argument("--relaxed-ms", type=float, default=RELAXED_MS, help="other workloads'")
     parser.add_argument("--seconds", type=float, default=12.0, help="of a run's arrivals")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--eager", action="store_true", help="without CUDA graphs")
     parser.add_argument("--try", dest="tiny", action="store_true", help="the tiny model, anywhere")
     args = parser.parse_args()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -77,7 +74,7 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
     size = (
         Size(32, 512, 2048, 0.1, enforce_eager=True, block_size=32)
         if args.tiny
-        else Size(1024, 8192, 20_480, enforce_eager=args.eager)
+        else Size(1024, 8192, 20_480)
     )
     engine = Engine(model, size)
     static = engine.governor(parse_batching({"policy": "static"}))
@@ -116,10 +113,9 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
     contest.row("gpu_step_of_one", 1000 * profile.step_s(1, 500, 0, 0), "ms")
     contest.row("gpu_launch", 1000 * launch.graph_s, "ms")
     contest.row("gpu_launch_eager", 1000 * launch.eager_s, "ms")
-    serves = [(args.workloads[0], tight_ms, load) for load in LOADS]
+    serves = [(WORKLOADS[0], tight_ms, load) for load in LOADS]
     serves += [
-        (workload, tight_ms if args.tiny else args.relaxed_ms, LOADS[0])
-        for workload in args.workloads[1:]
+        (workload, tight_ms if args.tiny else RELAXED_MS, LOADS[0]) for workload in WORKLOADS[1:]
     ]
     cases = [contest.case_of(*serve) for serve in serves]
     if "serve" in args.parts:

@@ -31,16 +31,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archives", nargs="*", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--site", type=Path, default=SITE, help="unpacked archives")
     parser.add_argument("--budget-s", type=float, default=540.0)
     own, options = _parted(sys.argv[1:])
     args = parser.parse_args(own)
     until_s = time.monotonic() + args.budget_s
-    args.site.mkdir(parents=True, exist_ok=True)
-    environment = _environment(args.site)
+    SITE.mkdir(parents=True, exist_ok=True)
+    environment = _environment()
     try:
         for archive in args.archives:
-            tar = ["tar", "-C", str(args.site), "-xJf", str(archive)]
+            tar = ["tar", "-C", str(SITE), "-xJf", str(archive)]
             subprocess.run(tar, check=True, timeout=max(until_s - time.monotonic(), 0.0))
         subprocess.run(
             [sys.executable, "-c", CHECK], env=environment, check=True, timeout=CHECK_S, cwd=ROOT
@@ -74,9 +73,9 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def _environment(site: Path) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """This checkout and the archives first."""
-    paths = [str(ROOT), str(site), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), str(SITE), os.environ.get("PYTHONPATH", "")]
     return {
         "HF_HUB_OFFLINE": "1",
         "TQDM_DISABLE": "1",

@@ -27,6 +27,7 @@ PLATFORMS = (
     "manylinux_2_31_x86_64",
     "any",
 )
+ARCHITECTURE = 90  # Hopper
 ELF, PTX = 2, 1  # kinds of device code
 MAGIC = 0xBA55ED50  # of a "fatbin": device code for several architectures
 LEFT_OUT = (
@@ -68,7 +69,6 @@ class GracefulHTTPError(Exception):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--architecture", type=int, default=90)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -77,7 +77,7 @@ def main() -> None:
         debugged = [str(path) for path in vllm.glob("xgrammar/*.so")]  # 50 MB of symbols
         subprocess.run(["strip", "--strip-debug", *debugged], check=True)
         for library in vllm.glob("vllm/**/*.so"):
-            library.write_bytes(pruned(library.read_bytes(), _sections(library), args.architecture))
+            library.write_bytes(pruned(library.read_bytes(), _sections(library), ARCHITECTURE))
         move(vllm / "vllm")
         _pack(vllm, args.folder / "vllm.tar.xz")
 

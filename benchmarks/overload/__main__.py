@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 
 from benchmarks.overload.figures import Figures
-from benchmarks.overload.measure import GRACE_S, Measured, Settings, measure
+from benchmarks.overload.measure import GRACE_S, Measured, measure
 from benchmarks.overload.shapes import (
     CLASSES,
     ITL_MS,
@@ -21,6 +21,7 @@ from benchmarks.overload.shapes import (
     REPLICAS,
     SHARES,
     SLOTS,
+    TIME_SCALE,
 )
 from benchmarks.overload.stack import VARIANTS
 from benchmarks.report.command import end
@@ -31,20 +32,20 @@ from benchmarks.report.rows import Row, Section, exactly, shown
 def section(
     per_s: float,
     found: Mapping[str, Measured],
-    settings: Settings,
+    seconds: float,
 ) -> Section:
     """The figures with their targets, and the tables they were made from."""
     rows = _rows(found["brimful"].figures) if "brimful" in found else ()
     text = (
         f"{REPLICAS} emulated replicas of {SLOTS} slots, steps of `{PROFILE}` slept"
-        f" {settings.time_scale:g} times slower, prompts of {PROMPT_TOKENS[0]} to"
+        f" {TIME_SCALE:g} times slower, prompts of {PROMPT_TOKENS[0]} to"
         f" {PROMPT_TOKENS[1]} tokens, answers of {OUTPUT_TOKENS[0]} to {OUTPUT_TOKENS[1]}. OpenAI's"
         " client, streaming, two retries, over HAProxy. Poisson arrivals of"
         f" {', '.join(f'{s:.0%} {n}' for n, s in SHARES.items())}; 1x is {per_s:.2f} requests/s,"
         f" {ONE:g} of the throughput at twice the load that all slots can serve; each load for"
-        f" {settings.seconds:g} s. Goodput: requests that ended in the phase, whole, inside their"
+        f" {seconds:g} s. Goodput: requests that ended in the phase, whole, inside their"
         " class's time to first token (from the attempt that was served) and"
-        f" {ITL_MS * settings.time_scale:g} ms between tokens on average. Attainment: of all"
+        f" {ITL_MS * TIME_SCALE:g} ms between tokens on average. Attainment: of all"
         " requests of the class that were first sent in the phase. Late: of the requests that were"
         " admitted, those without a token by their deadline, answers of 503 among them. Requests"
         f" that run {GRACE_S:g} s after the last load are ended and counted (unfinished)."
@@ -117,14 +118,11 @@ def _tables(found: Mapping[str, Measured]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="of each of the five loads")
-    parser.add_argument("--time-scale", type=float, default=2.0, help="steps are so much slower")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--write", action="store_true", help="docs/results/overload.md as well")
     asked = parser.parse_args()
-    settings = Settings(asked.seconds, asked.time_scale, asked.seed)
-    per_s, found = measure(asked.only, settings)
-    page = section(per_s, found, settings)
+    per_s, found = measure(asked.only, asked.seconds)
+    page = section(per_s, found, asked.seconds)
     short = (
         "" if asked.seconds == parser.get_default("seconds") else f"--seconds {asked.seconds:g} "
     )

@@ -6,6 +6,7 @@ from typing import Any
 PROFILE = "paper-fig3"
 REPLICAS, SLOTS, STEP_TOKENS = 2, 12, 512
 ITL_MS = 150.0
+TIME_SCALE = 2.0  # steps are slept this many times slower
 CLASSES: dict[str, dict[str, Any]] = {
     "interactive": {"ttft_ms": 2000, "priority": 0},
     "standard": {"ttft_ms": 5000, "priority": 10, "sheddable": True, "default": True},

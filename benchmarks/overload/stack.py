@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.live.emulated import emulated_application
 from benchmarks.live.fleet import Deployed, cluster_at
-from benchmarks.overload.shapes import CLASSES, PROFILE, REPLICAS, SLOTS, STEP_TOKENS
+from benchmarks.overload.shapes import CLASSES, PROFILE, REPLICAS, SLOTS, STEP_TOKENS, TIME_SCALE
 
 PORT, MODEL = 8126, "overload"
 URL = f"http://127.0.0.1:{PORT}/v1"
@@ -19,7 +19,7 @@ VARIANTS = {
 }
 
 
-def application(variant: str, time_scale: float) -> dict[str, Any]:
+def application(variant: str) -> dict[str, Any]:
     """The fleet under one of ``VARIANTS``; clients send the same requests to all."""
     engine: dict[str, Any] = {
         "max_num_seqs": SLOTS,
@@ -33,7 +33,7 @@ def application(variant: str, time_scale: float) -> dict[str, Any]:
         MODEL,
         engine=engine,
         deployment={"num_replicas": REPLICAS},
-        emulate={"profile": PROFILE, "kv_tokens": 20_000, "time_scale": time_scale},
+        emulate={"profile": PROFILE, "kv_tokens": 20_000, "time_scale": TIME_SCALE},
         batching={"policy": "static"},
         **blocks,
     )
@@ -50,11 +50,6 @@ class Fleet(Deployed):
         """This application and nothing else; returns when it runs."""
         super().deploy(application)
         self.cluster.wait_running(DEPLOY_TIMEOUT_S, lambda state: print(state, file=sys.stderr))
-
-    @property
-    def pid(self) -> int:
-        """The root process of the cluster."""
-        return self.cluster.pid
 
 
 @contextlib.contextmanager

@@ -13,9 +13,8 @@ from benchmarks.path.stacks import ADAPTIVE, IN_PROCESS, STACKS
 from benchmarks.report.command import end
 from benchmarks.report.document import write_page
 from benchmarks.report.rows import rows_table
-from simulator.replay.values import count
 
-CONCURRENCY = (1, 8, 32, 64, 256)
+CONCURRENCY: tuple[int, ...] = (1, 8, 32, 64, 256)
 ROUNDS = 5
 SMALL = (IN_PROCESS, ADAPTIVE)
 
@@ -25,11 +24,9 @@ def main() -> int:
     names = [stack.name for stack in STACKS]
     parser = argparse.ArgumentParser(prog="make bench-path", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="SERVER")
-    parser.add_argument("--concurrency", nargs="+", type=count(), default=CONCURRENCY, metavar="N")
-    parser.add_argument("--rounds", type=count(), default=ROUNDS)
     parser.add_argument("--small", action="store_true", help="a test run; no file")
     args = parser.parse_args()
-    chosen, streams, rounds, turns = args.only, args.concurrency, args.rounds, None
+    chosen, streams, rounds, turns = args.only, CONCURRENCY, ROUNDS, None
     if args.small:
         chosen, streams, rounds, turns = SMALL, (8, 32), 1, 1
     found = measure([one for one in STACKS if one.name in chosen], streams, rounds, turns)

@@ -44,24 +44,19 @@ class CachedRuns:
 
     Args:
         path: made with its folder if absent; several benches may share it.
-        again: ignore earlier results.
     """
 
-    def __init__(self, path: Path, *, again: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._again = path, again
-        self._made: set[str] = set()
+        self._path = path
         with self._open() as file:
             file.execute("CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, found BLOB)")
             file.commit()
 
     def get(self, work: Callable[..., Any], task: object) -> tuple[Any] | None:
         """The result of ``work`` for this task by the present code; None: not cached."""
-        key = _key(work, task)
-        if self._again and key not in self._made:
-            return None
         with self._open() as file:
-            row = file.execute("SELECT found FROM runs WHERE key = ?", (key,))
+            row = file.execute("SELECT found FROM runs WHERE key = ?", (_key(work, task),))
             found = row.fetchone()
         return None if found is None else (pickle.loads(found[0]),)
 
@@ -71,7 +66,6 @@ class CachedRuns:
         with self._open() as file:
             file.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (key, pickle.dumps(found)))
             file.commit()
-        self._made.add(key)
 
     def _open(self) -> "closing[sqlite3.Connection]":
         return closing(sqlite3.connect(self._path, timeout=60))

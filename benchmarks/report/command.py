@@ -21,13 +21,12 @@ CACHE = ROOT / ".cache"
 
 
 def parser_of(doc: str | None, parts: Iterable[str], word: str = "PART") -> argparse.ArgumentParser:
-    """``--only``, ``--again``, ``--small`` and ``--workers``."""
+    """``--only``, ``--small`` and ``--workers``."""
     names = list(parts)
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar=word)
-    parser.add_argument("--again", action="store_true", help="run again what is cached")
     parser.add_argument("--small", action="store_true", help="a test run; no file")
     parser.add_argument("--workers", type=count(1024), default=os.cpu_count() or 1)
     return parser
@@ -57,7 +56,7 @@ def bench_of(
     Args:
         rivals: only these named rivals; empty: all.
     """
-    cache = None if args.small else CachedRuns(path, again=args.again)
+    cache = None if args.small else CachedRuns(path)
     try:
         with workers(args.workers) as pool:
             yield Bench(pool, seeds, args.small, cache, rivals)
