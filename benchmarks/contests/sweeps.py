@@ -101,7 +101,7 @@ SWEEPS = {
         begins=(
             {"slack": "gaps", "margin": 1.0, "least_tokens": 32, "token_step": 16},
             {"slack": "gaps", "margin": 1.2, "least_tokens": 128, "token_step": 256},
-            # As published; listed so that the search varies them.
+            # As published: what stands here is changed, too.
             {"slack": "paced", "margin": 1.2, "least_tokens": 128, "token_step": 256},
         ),
     ),
@@ -130,7 +130,7 @@ def first_points(rival: str, static: Point, profile: StepProfile) -> tuple[Point
     """
     sweep, limits = SWEEPS.get(rival, Sweep()), dict(static.values)
     engines: list[Mapping[str, Value]] = [limits]
-    if rival in ("refiner", "qoserve"):  # these choose the chunk
+    if rival in ("refiner", "qoserve"):  # these make the chunk themselves
         engines.append({CAP: profile.max_num_seqs, CHUNK: profile.max_num_batched_tokens})
     bases = [dict(begin) for begin in sweep.begins]
     points = [Point(rival).but({**engine, **base}) for engine, base in product(engines, bases)]

@@ -29,10 +29,12 @@ def main() -> None:
     parser.add_argument(
         "--parts", nargs="+", default=list(PARTS), choices=PARTS, type=lambda n: FORMERLY.get(n, n)
     )
-    parser.add_argument("--itl-ms", type=float, help="instead of 1.85 steps of one request")
-    parser.add_argument("--seconds", type=float, default=12.0, help="of a run's arrivals")
+    parser.add_argument("--itl-ms", type=float, help="default: 1.85 steps of one request")
+    parser.add_argument("--seconds", type=float, default=12.0, help="duration of arrivals in a run")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--try", dest="tiny", action="store_true", help="the tiny model, anywhere")
+    parser.add_argument(
+        "--try", dest="tiny", action="store_true", help="use the tiny model, on any machine"
+    )
     args = parser.parse_args()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     if find_spec("flashinfer") is None:  # vLLM expects it on Hopper

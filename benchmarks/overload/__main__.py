@@ -117,9 +117,11 @@ def _tables(found: Mapping[str, Measured]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each of the five loads")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="duration of each of the five loads"
+    )
     parser.add_argument("--only", nargs="*", choices=VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--write", action="store_true", help="docs/results/overload.md as well")
+    parser.add_argument("--write", action="store_true", help="also write docs/results/overload.md")
     asked = parser.parse_args()
     per_s, found = measure(asked.only, asked.seconds)
     page = section(per_s, found, asked.seconds)
