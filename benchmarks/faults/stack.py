@@ -69,10 +69,10 @@ class Fleet(Deployed):
 
     count = REPLICAS
 
-    def deploy(self, application: dict[str, Any]) -> None:
+    def deploy(self, application: dict[str, Any], timeout_s: float | None = None) -> None:
         (entry,) = application["args"]["llm_configs"]
         self.count = entry["deployment_config"]["num_replicas"]
-        super().deploy(application)
+        super().deploy(application, timeout_s)
 
     def wait_whole(self, timeout_s: float = TIMEOUT_S) -> None:
         """Return once all replicas and the router run, report, and are reached.

@@ -30,7 +30,7 @@ from simulator.fleet.days import shipped_days
 from simulator.fleet.outcome import SHARE
 from simulator.fleet.policies import OURS, RIVALS
 from simulator.fleet.simulate import Scenario
-from simulator.fleet.trajectory import Result, Trajectory, result
+from simulator.fleet.trajectory import Result, Trajectory
 
 SETTINGS = Path(__file__).parent / "settings.json"
 STARTUP_S = 100.0
@@ -63,8 +63,7 @@ def trajectory_of(day: str) -> Trajectory:
 
 def measure(task: Task) -> Result:
     """The policy's figures for the day."""
-    trajectory = trajectory_of(task.day)
-    return result(trajectory.day, task.spec, trajectory.outcome(task.spec))
+    return trajectory_of(task.day).result(task.spec)
 
 
 def settings_of(bench: Bench) -> dict[str, dict[str, str]]:

@@ -1,6 +1,7 @@
 """A separate cluster on this machine, and its application."""
 
 import contextlib
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,12 @@ class Deployed:
     def __init__(self, cluster: LocalCluster, directory: Path, port: int) -> None:
         self.cluster, self._directory, self._port = cluster, directory, port
 
-    def deploy(self, application: dict[str, Any]) -> None:
-        """Deploy only this application; returns once Ray has accepted it."""
+    def deploy(self, application: dict[str, Any], timeout_s: float | None = None) -> None:
+        """Deploy only this application; returns once Ray has accepted it.
+
+        Args:
+            timeout_s: return once it runs, within this time; None: do not wait.
+        """
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": self._port},
@@ -28,6 +33,8 @@ class Deployed:
         path = self._directory / "serve.yaml"
         path.write_text(yaml.safe_dump(config))
         self.cluster.deploy(path)
+        if timeout_s is not None:
+            self.cluster.wait_running(timeout_s, lambda state: print(state, file=sys.stderr))
 
 
 def stats_port(port: int) -> int:

@@ -21,7 +21,7 @@ from benchmarks.overload.shapes import (
     TIME_SCALE,
     lengths,
 )
-from benchmarks.overload.stack import MODEL, URL, application, fleet
+from benchmarks.overload.stack import DEPLOY_TIMEOUT_S, MODEL, URL, application, fleet
 from replicas.profiles.profile_file import load_profile
 from serve_app.demo.machine import Waited
 from serve_app.launch.running import wait_reached
@@ -76,7 +76,7 @@ def measure(variants: Sequence[str], seconds: float) -> tuple[float, dict[str, M
     per_s = 0.0
     with fleet() as deployed:
         for variant in variants:
-            deployed.deploy(application(variant))
+            deployed.deploy(application(variant), DEPLOY_TIMEOUT_S)
             wait_reached(URL)
             warm = plan([(SLOTS_PER_S / 2, WARM_UP_S)], SHARES, 1, lengths)
             asyncio.run(send(URL, MODEL, warm))

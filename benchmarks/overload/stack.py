@@ -1,7 +1,6 @@
 """An emulated fleet for the overload bench: with classes, as Ray ships it, with vLLM's limits."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,17 +42,8 @@ def application(variant: str) -> dict[str, Any]:
     return made
 
 
-class Fleet(Deployed):
-    """A cluster on which one variant after the other runs."""
-
-    def deploy(self, application: dict[str, Any]) -> None:
-        """This application and nothing else; returns when it runs."""
-        super().deploy(application)
-        self.cluster.wait_running(DEPLOY_TIMEOUT_S, lambda state: print(state, file=sys.stderr))
-
-
 @contextlib.contextmanager
-def fleet() -> Iterator[Fleet]:
+def fleet() -> Iterator[Deployed]:
     """A cluster for a ``with`` block."""
     with cluster_at(PORT) as (cluster, directory):
-        yield Fleet(cluster, directory, PORT)
+        yield Deployed(cluster, directory, PORT)

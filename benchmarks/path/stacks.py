@@ -177,8 +177,7 @@ def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
     with local_cluster(environment, directory=ROOT, logs=own, cpus=4) as cluster:
         tree = Tree(cluster.pid)
         try:
-            Deployed(cluster, own, port).deploy(application(stack, model))
-            cluster.wait_running(START_TIMEOUT_S, lambda now: None)
+            Deployed(cluster, own, port).deploy(application(stack, model), START_TIMEOUT_S)
             wait_reached(f"http://127.0.0.1:{port}/v1")
             yield f"http://127.0.0.1:{port}", tree
         finally:

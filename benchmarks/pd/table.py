@@ -1,8 +1,8 @@
 """The cases, the arms that are compared on them, and their figures."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import geometric_mean
 
 from benchmarks.pd.measure import AGGREGATED, AUTO, PdCase, Task, fluid_splits
 from benchmarks.report.document import markdown_table
@@ -76,13 +76,12 @@ def figures(found: Mapping[Task, float]) -> list[Row]:
             what = f"over the best fixed ratio ({best})"
             made.append(_row(case, "fixed", what, auto / max(per_s[best], LEAST), OVER_FIXED))
     for itl_ms, ratios_of in sorted(over.items()):
-        mean = math.exp(sum(map(math.log, ratios_of)) / len(ratios_of))
         made.append(
             Row(
                 f"pd_mean_{itl_ms:g}ms",
                 f"over aggregated, geometric mean of {len(ratios_of)} cases at {itl_ms:g} ms",
                 "ratio",
-                exactly(mean),
+                exactly(geometric_mean(ratios_of)),
                 at_least=OVER_MEAN if itl_ms == ITLS_MS[0] else None,
             )
         )

@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 from controller.config import Sla
 from replicas.profiles.profile import LinearCost, StepProfile, TableCost
 from simulator.fleet.traffic import Requests
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from simulator.workloads.lengths import Floats, Ints
 
 NONE = -1
 ABSENT, READY, DRAINING = 0, 1, 2

@@ -62,19 +62,12 @@ class Policy:
     """One line of a comparison.
 
     Args:
-        spec: as given.
         autoscaling: Ray Serve's ``autoscaling_config``, with the policy.
         reads: names of the metrics that it reads; None: all.
     """
 
-    spec: str
     autoscaling: Mapping[str, Any]
     reads: tuple[str, ...] | None
-
-    @property
-    def name(self) -> str:
-        """The policy without its settings."""
-        return self.spec.partition(":")[0]
 
 
 def parse_policy(spec: str, scenario: Scenario, bounds: Mapping[str, int]) -> Policy:
@@ -97,7 +90,7 @@ def parse_policy(spec: str, scenario: Scenario, bounds: Mapping[str, int]) -> Po
     check_bounds(ray, spec)
     parse(AutoscalingConfig, ray, f"policy {spec}")
     if name == OURS:
-        return Policy(spec, _ours(own, ray, scenario, spec), PUBLISHED)
+        return Policy(_ours(own, ray, scenario, spec), PUBLISHED)
     rival = rival_of(name)
     allowed = rival.constants.model_fields
     for key in own:
@@ -106,7 +99,7 @@ def parse_policy(spec: str, scenario: Scenario, bounds: Mapping[str, int]) -> Po
     parse(rival.constants, own, f"policy {spec}")
     kwargs = {**rival.known(scenario), **own}
     policy = {"policy_function": rival.path, "policy_kwargs": kwargs}
-    return Policy(spec, {**ray, "policy": policy}, rival.reads)
+    return Policy({**ray, "policy": policy}, rival.reads)
 
 
 def rival_of(name: str) -> Rival:

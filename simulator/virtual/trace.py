@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simulator.workloads.lengths import Floats, Ints
 from simulator.workloads.requests import Request
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Gap = tuple[float, float, int]  # length, end, the request's number
 
 

@@ -19,9 +19,9 @@ RUN_S = 240.0  # of arrivals, at least
 # The policy is given p99 and spends its 1% of late tokens to the end, so that a short run is as
 # often a hair above it as below, at any rate: what a rate carries is judged at p98.
 JUDGED = 98
-# Three of the grounds that a plan may stand on: the paper's line and rooflines; bound by the SLA
+# Three sources of a plan's step times: the paper's line and rooflines; bound by the SLA
 # (two) and by memory (gemma).
-GROUNDS = (
+SCENARIOS = (
     "llama-2-7b --profile paper-fig3 --workload exponential:257,62",
     "llama-3.1-8b --gpu L4 --tensor-parallel 1 --workload exponential:257,62 --itl 100",
     "gemma-3-27b --gpu H100 --workload exponential:512,128",
@@ -43,7 +43,7 @@ def holds(own: Setting, rate_per_s: float) -> bool:
     return holds_at(traffic, policy, scenario, target, rate_per_s)
 
 
-@pytest.mark.parametrize("line", GROUNDS)
+@pytest.mark.parametrize("line", SCENARIOS)
 def test_the_replay_carries_what_the_plan_says(line: str) -> None:
     own = resolve(arguments(line))
     capacity = plan_for(own).capacity_per_s

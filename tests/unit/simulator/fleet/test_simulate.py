@@ -13,8 +13,8 @@ from simulator.fleet.replica_pool import Overflow, ReplicaPool, parse_overflow
 from simulator.fleet.simulate import simulate
 from simulator.fleet.traffic import Requests
 from tests.unit.simulator.fleet.fleets import (
-    GROUND,
     PROFILE,
+    SCENARIO,
     SLA,
     requests,
     scripted,
@@ -33,7 +33,7 @@ def run(
     return simulate(
         asked,
         scripted(*steps),
-        GROUND,
+        SCENARIO,
         seconds=seconds,
         replicas=replicas,
         reads=(),
@@ -62,7 +62,7 @@ def test_what_is_published_has_the_names_that_replicas_publish() -> None:
     asked = steadily(5.0, 60.0, 200, 20)
     fleet, engine = standing(asked, 2)
     fluid.run_until(fleet, engine, 50.0)
-    model = GROUND.model(asked, engine)
+    model = SCENARIO.model(asked, engine)
     publisher = Publisher(fleet, engine, SLA, model)
     publisher.sample({0: "a", 1: "b"}, 45.0)
     found = publisher.sample({0: "a", 1: "b"}, 50.0)["a"]
