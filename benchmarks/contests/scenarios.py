@@ -275,8 +275,7 @@ class Classes(Contest):
     ) -> Trace:
         """The replay at a rate per engine."""
         routed, _, policy = spec.partition("/")
-        asked = traffic.requests_at(self.engines * rate_per_s)
-        requests = spread_over(asked, CLASSES, seed)
+        requests = spread_over(traffic.requests_at(self.engines * rate_per_s), CLASSES, seed)
         ends = ends_of(promised(CLASSES)) if f"{routed}/" == GATHERED else {}
         router: ByHeadroom | ByClass = ByHeadroom(self.engines, seed, ends)
         if f"{routed}/" == SEPARATE:

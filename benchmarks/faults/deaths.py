@@ -106,13 +106,13 @@ def death(there: Fleet, sent: signal.Signals, count: int, *, emulated: bool) -> 
     while len(engines(there)) < there.count:  # Ray Serve may not know yet of the last one's end
         time.sleep(0.5)
         there.wait_whole()
-    asked = prompts(count)
+    sent_prompts = prompts(count)
     if emulated:
-        expected = [[token_at(len(p) + i, VOCAB) for i in range(TOKENS)] for p in asked]
+        expected = [[token_at(len(p) + i, VOCAB) for i in range(TOKENS)] for p in sent_prompts]
     else:
-        whole, _ = asyncio.run(_streams(there, asked, None, emulated=False))
+        whole, _ = asyncio.run(_streams(there, sent_prompts, None, emulated=False))
         expected = [one.tokens for one in whole]
-    seen, died_s = asyncio.run(_streams(there, asked, sent, emulated=emulated))
+    seen, died_s = asyncio.run(_streams(there, sent_prompts, sent, emulated=emulated))
     ends: dict[str, int] = {}
     for one in seen:
         ends[one.end] = ends.get(one.end, 0) + 1
@@ -136,10 +136,10 @@ def in_time(streams: Sequence[Stream], since_s: float, until_s: float) -> float:
 
 
 async def _streams(
-    there: Fleet, asked: list[list[int]], sent: signal.Signals | None, *, emulated: bool
+    there: Fleet, sent_prompts: list[list[int]], sent: signal.Signals | None, *, emulated: bool
 ) -> tuple[list[Stream], float]:
     """The streams, and when the engine died by their clients' clock."""
-    seen, died_s = [Stream(prompt=prompt) for prompt in asked], 0.0
+    seen, died_s = [Stream(prompt=prompt) for prompt in sent_prompts], 0.0
     client = StockClient(URL, TIMEOUT_S)
     async with client.api:
         tasks = [asyncio.create_task(_one(client, str(i), s, emulated)) for i, s in enumerate(seen)]

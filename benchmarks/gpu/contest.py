@@ -74,7 +74,7 @@ class Contest(Printed):
         most, most_tokens = self._engine.size.max_num_seqs, self._engine.size.max_num_batched_tokens
         budgets = (48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1536)
         fit = [b for b in budgets if b <= most_tokens]
-        self._tuner.ask(case, [(min(most, b), b) for b in sorted(fit, key=lambda b: abs(b - 256))])
+        self._tuner.tune(case, [(min(most, b), b) for b in sorted(fit, key=lambda b: abs(b - 256))])
 
     def overhead(self, budget: Budget) -> None:
         """Throughput over vLLM's own scheduler without binding limits; scheduler overhead."""

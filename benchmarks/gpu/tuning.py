@@ -70,30 +70,30 @@ class Tuner:
         self._pool = ProcessPoolExecutor(
             len(spare), mp_context=get_context("spawn"), initializer=_settle, initargs=(spare,)
         )
-        self._asked: dict[Case, dict[Limits, Future[float]]] = {}
+        self._replays: dict[Case, dict[Limits, Future[float]]] = {}
         for _ in spare:
             self._pool.submit(_warm)  # import vLLM early
 
-    def ask(self, case: Case, candidates: Sequence[Limits]) -> None:
+    def tune(self, case: Case, candidates: Sequence[Limits]) -> None:
         """Start the replays of a case."""
-        self._asked[case] = {one: self._pool.submit(cost_of, case, one) for one in candidates}
+        self._replays[case] = {one: self._pool.submit(cost_of, case, one) for one in candidates}
 
     def best(self, case: Case, count: int, wait_s: float) -> list[Limits]:
         """The best of those known after at most ``wait_s``; the first ones if none is."""
-        asked = self._asked[case]
-        done, _ = wait(asked.values(), wait_s)
-        for one, made in asked.items():
+        replays = self._replays[case]
+        done, _ = wait(replays.values(), wait_s)
+        for one, made in replays.items():
             if made in done and made.exception():
                 print(f"no replay of {one}: {made.exception()!r}", flush=True)
         known = {
             one: made.result()
-            for one, made in asked.items()
+            for one, made in replays.items()
             if made in done and not made.exception()
         }
         for one in sorted(known, key=known.__getitem__)[:5]:
             print(f"  replay of {case.workload} at {case.rate_per_s:.3g}: {one} {known[one]:.4g}")
         best = sorted(known, key=known.__getitem__)[:count]
-        return best or list(asked)[:count]
+        return best or list(replays)[:count]
 
     def close(self) -> None:
         """Stop all processes."""

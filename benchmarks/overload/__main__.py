@@ -122,15 +122,13 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="*", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--write", action="store_true", help="also write docs/results/overload.md")
-    asked = parser.parse_args()
-    per_s, found = measure(asked.only, asked.seconds)
-    page = section(per_s, found, asked.seconds)
-    short = (
-        "" if asked.seconds == parser.get_default("seconds") else f"--seconds {asked.seconds:g} "
-    )
+    args = parser.parse_args()
+    per_s, found = measure(args.only, args.seconds)
+    page = section(per_s, found, args.seconds)
+    short = "" if args.seconds == parser.get_default("seconds") else f"--seconds {args.seconds:g} "
     text = page.markdown(f"make bench-overload ARGS='{short}--write'")
     print(text)
-    if asked.write:
+    if args.write:
         write_page("overload", text)
     end("overload", page.rows)
 

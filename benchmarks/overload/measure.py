@@ -52,8 +52,8 @@ class Measured:
 
 def capacity_per_s(seconds: float) -> float:
     """Requests/s served at twice the load of all slots, in the second half of the run."""
-    asked = plan([(2 * SLOTS_PER_S, seconds)], SHARES, 0, lengths)
-    found = asyncio.run(send(URL, MODEL, asked, seconds + GRACE_S))
+    planned = plan([(2 * SLOTS_PER_S, seconds)], SHARES, 0, lengths)
+    found = asyncio.run(send(URL, MODEL, planned, seconds + GRACE_S))
     return sum(seconds / 2 <= o.ended_s < seconds and o.whole for o in found) / (seconds / 2)
 
 
@@ -61,10 +61,10 @@ def run(variant: str, per_s: float, seconds: float) -> Measured:
     """One variant under all loads, each for ``seconds``."""
     phases = phases_of(LOADS, seconds)
     loads = [(load * per_s, seconds) for load in LOADS]
-    asked = plan(loads, SHARES, SEED, lengths)
-    print(f"{variant}: {len(asked)} requests", file=sys.stderr)
+    planned = plan(loads, SHARES, SEED, lengths)
+    print(f"{variant}: {len(planned)} requests", file=sys.stderr)
     waited = Waited()
-    outcomes = asyncio.run(send(URL, MODEL, asked, phases[-1].end_s + GRACE_S))
+    outcomes = asyncio.run(send(URL, MODEL, planned, phases[-1].end_s + GRACE_S))
     waited_frac = waited.frac()
     found = figures(outcomes, phases, SLO)
     return Measured(found, waited_frac)

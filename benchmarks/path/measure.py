@@ -76,8 +76,8 @@ class Client:
         Raises:
             LoadError: an answer was not whole, or the client ended.
         """
-        asked = tuple(prompts(streams * turns, PROMPT_WORDS, seed=streams))
-        load = Load(url, MODEL, streams, turns, MAX_TOKENS, asked)
+        texts = tuple(prompts(streams * turns, PROMPT_WORDS, seed=streams))
+        load = Load(url, MODEL, streams, turns, MAX_TOKENS, texts)
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps(_plain(load)) + "\n")
         self._process.stdin.flush()

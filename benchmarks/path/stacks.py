@@ -185,7 +185,7 @@ def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
 
 
 def _apart(metrics: int, stats: int) -> dict[str, str]:
-    """What keeps clusters of one machine out of each other's way."""
+    """Ports that keep clusters of one machine apart."""
     first = 20_000 + metrics % 100 * 100  # a hundred ports for replicas
     return {
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),

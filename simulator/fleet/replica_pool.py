@@ -152,8 +152,8 @@ class ReplicaPool:
         if slot is None:
             raise ConfigError(
                 [
-                    f"overflow: {len(self._since)} replicas are there at a time, most of them on"
-                    " their way out: only with fewer losses_per_h, or a shorter notice_s"
+                    f"overflow: {len(self._since)} replicas are there at a time, most of them"
+                    " draining: only with fewer losses_per_h, or a shorter notice_s"
                 ]
             )
         occupy(self.fleet, slot, now_s)

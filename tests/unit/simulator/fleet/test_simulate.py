@@ -101,7 +101,7 @@ def test_who_has_no_byte_yet_gets_a_second_chance_and_who_has_is_lost() -> None:
     fleet, engine = standing(asked, 0, slots=[3])
     fleet.status[3] = 0
     pool = ReplicaPool(fleet, engine, 20.0, 1, Overflow(base=0, losses_per_h=1e-9, notice_s=1.0))
-    pool._ends[0] = (0.5, False)  # told to go after half a second, gone a second later
+    pool._ends[0] = (0.5, False)  # notice after half a second, gone a second later
     pool.scale_to(2, 0.0)
     pool.work_until(1.4)
     assert pool.ready == 0 and pool.lost == 0
