@@ -11,7 +11,7 @@ from simulator.workloads.requests import Request
 Gap = tuple[float, float, int]  # length, end, the request's number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """The outcome of one request.
 
