@@ -309,14 +309,9 @@ class Engine:
             sample.decodes,
             sample.prefill_tokens,
             state.running,
-            state.waiting,
             state.kv_used_tokens,
             scheduler.cap,
-            scheduler.max_num_scheduled_tokens,
             model.predict_s(*features) if model else None,
-            sample.kv_tokens,
-            sample.prefill_context,
-            self._link.capacity_per_s,
         )
         return Flight(scheduled, scheduler.chunks(scheduled), self._free_s, step)
 

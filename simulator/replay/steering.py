@@ -87,22 +87,14 @@ class Fixed:
 
 
 class Auto(Fixed):
-    """Roles by what the fleet is forecast to carry with each number of prefill engines.
+    """Roles by what the fleet is forecast to carry with each number of prefill engines."""
 
-    Attributes:
-        changes: (time, number of prefill engines) of each decision.
-    """
-
-    def __init__(
-        self, engines: int, transfer: Transfer, sla: Sla, seed: int = 0, prefill: int = 0
-    ) -> None:
-        super().__init__(engines, prefill, transfer, sla, seed, direct=True)
+    def __init__(self, engines: int, transfer: Transfer, sla: Sla, seed: int = 0) -> None:
+        super().__init__(engines, 0, transfer, sla, seed, direct=True)
         self._transfer, self._sla = transfer, sla
         self._chooser = RoleChooser()
-        self._chooser.prefill = prefill
         self._rows: dict[int, RowHistory] = {}
         self._stats: dict[int, StepStats] = {}  # by engine
-        self.changes: list[tuple[float, int]] = []
 
     def hear(
         self, engine: int, report: ReplicaReport, load: ReplicaLoad | None, now_s: float
@@ -118,7 +110,6 @@ class Auto(Fixed):
             return
         before, wanted = self._chooser.prefill, self._chooser.see(found, now_s)
         if wanted != before:
-            self.changes.append((now_s, wanted))
             self._assign(wanted)
 
     def _found(self) -> tuple[Split, ...]:

@@ -40,11 +40,9 @@ class Step:
     Args:
         end_s, duration_s: its end and duration.
         decodes, prefill_tokens: what it computed.
-        running, waiting, kv_used_tokens: the engine's state during it.
-        cap, token_budget: its limits.
+        running, kv_used_tokens: the engine's state during it.
+        cap: the limit of running requests.
         predicted_s: by the model learned from the steps before; None if not identified.
-        capacity_per_s: requests/s, as published then; None if unknown.
-        kv_tokens, prefill_context: as in ``controller.records.StepSample``.
     """
 
     end_s: float
@@ -52,14 +50,9 @@ class Step:
     decodes: int
     prefill_tokens: int
     running: int
-    waiting: int
     kv_used_tokens: int
     cap: int
-    token_budget: int
     predicted_s: float | None = None
-    kv_tokens: int = 0
-    prefill_context: int = 0
-    capacity_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

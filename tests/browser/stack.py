@@ -1,6 +1,5 @@
 """The console over HTTP without Ray: governors under load, a real control loop, uvicorn."""
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from controller.fleet.packed_snapshot import opened
 from controller.records import to_wire
 from replicas.profiles.profile_file import load_profile
 from serve_app.console.deployments import Deployment
-from simulator.replay.engine import Engine
+from simulator.replay.engine import Arrivals, Engine
 from simulator.virtual.plan import Plan, engine_of
 from simulator.virtual.scenario import Scenario
 from simulator.workloads.catalog import load_workload
@@ -27,7 +26,7 @@ from simulator.workloads.traffic import draw_requests
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 GROUPS = {"llama-3.1-8b": "llama-3.1-8b-0a1b2c3d", HOSTILE: f"{HOSTILE}-0a1b2c3d"}
 PROFILE, SLA_MS = "paper-fig3", 60.0
-QUEUED = 1500  # requests at the beginning: more than an engine serves
+ARRIVING, RATE_PER_S = 5000, 15.0  # requests of a replica, more than it serves
 
 
 class Fleet:
@@ -37,25 +36,25 @@ class Fleet:
         self.controller = controller
         self.config = parse_batching({"sla": {"itl_ms": SLA_MS, "ttft_ms": 2000}})
         profile = load_profile(PROFILE)
-        self.engines: dict[tuple[str, str], Engine] = {}
+        self.engines: dict[tuple[str, str], tuple[Engine, Arrivals]] = {}
         for number, (model, replica) in enumerate(
             (model, f"{place}{n}x7k2m9q")
             for place, model in enumerate(GROUPS)
             for n in range(3 - 2 * place)
         ):
             workload = load_workload(f"exponential:257,{62 + 60 * number}")
-            requests = draw_requests(workload, QUEUED, math.inf, None, number)
+            requests = draw_requests(workload, ARRIVING, RATE_PER_S, None, number)
             plan = Plan("adaptive", self.config, engine_of(profile))
             engine = Engine(requests, plan, Scenario(profile))
-            for k, request in enumerate(requests):
-                engine.send(k, request, 0.0)
-            self.engines[GROUPS[model], replica] = engine
+            self.engines[GROUPS[model], replica] = engine, Arrivals(requests)
 
     def exchange(self) -> None:
         """Every replica works for half a second, and reports once."""
-        for (group, replica), engine in self.engines.items():
+        for (group, replica), (engine, arrivals) in self.engines.items():
             until_s = engine.now_s + self.config.period_s
             while engine.now_s < until_s:
+                while arrivals.next_s <= engine.now_s:
+                    engine.send(*arrivals.pop(), engine.now_s)
                 engine.begin_turn()
                 engine.end_turn()
             assert engine.report is not None
