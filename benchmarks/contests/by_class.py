@@ -1,7 +1,7 @@
 """Requests of service classes in a replay, and whether each class keeps its SLO."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,27 +25,14 @@ def spread_over(requests: Sequence[Request], classes: ServiceClasses, seed: int)
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Attained:
+def attained(trace: Trace, name: str, slo: ServiceClass) -> float:
     """SLO attainment of one class in the second half of a run.
 
-    Args:
-        first_frac: share of first tokens within the class's TTFT, of the requests whose deadline
-            or first token came before the end; 1 without a TTFT.
-        gaps_frac: share of the gaps between tokens within the class's ITL; 1 without an ITL.
+    Returns:
+        The lesser of two shares: first tokens within the class's TTFT, of the requests whose
+        deadline or first token came before the end; and gaps between tokens within its ITL. A
+        share without a target is 1.
     """
-
-    first_frac: float
-    gaps_frac: float
-
-    @property
-    def frac(self) -> float:
-        """The lesser of both shares."""
-        return min(self.first_frac, self.gaps_frac)
-
-
-def attained(trace: Trace, name: str, slo: ServiceClass) -> Attained:
-    """The attainment of one class."""
     half_s, outcomes, gaps = trace.end_s / 2, trace.outcomes, trace.gaps
     itl_s = np.inf if slo.itl_ms is None else slo.itl_ms / 1000 * TOLERANCE
     ttft_s = np.inf if slo.ttft_ms is None else slo.ttft_ms / 1000 * TOLERANCE
@@ -58,10 +45,7 @@ def attained(trace: Trace, name: str, slo: ServiceClass) -> Attained:
     in_time = first_s <= ttft_s
     counted = mine[gaps.request] & (gaps.end_s >= half_s)
     late = gaps.length_s > itl_s
-    return Attained(
-        _share(in_time[known]),
-        _share(~late[counted]),
-    )
+    return min(_share(in_time[known]), _share(~late[counted]))
 
 
 def _share(true: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> float:
@@ -79,6 +63,5 @@ def keeps_up(trace: Trace) -> bool:
 def holds(trace: Trace, classes: ServiceClasses) -> bool:
     """Whether every class keeps its SLO at its percentile, and no queue grows."""
     return keeps_up(trace) and all(
-        attained(trace, name, one).frac >= one.percentile / 100
-        for name, one in classes.by_name.items()
+        attained(trace, name, one) >= one.percentile / 100 for name, one in classes.by_name.items()
     )
