@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import uvicorn
@@ -13,20 +12,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from controller.config import parse_batching
 from controller.fleet.actor import BatchController
 from controller.fleet.packed_snapshot import opened
-from controller.records import to_wire
+from controller.records import BatchLimits, from_wire, to_wire
+from replicas.profiles.profile import StepNoise
 from replicas.profiles.profile_file import load_profile
 from serve_app.console.deployments import Deployment
-from simulator.replay.engine import Arrivals, Engine
-from simulator.virtual.plan import Plan, engine_of
-from simulator.virtual.scenario import Scenario
-from simulator.workloads.catalog import load_workload
-from simulator.workloads.traffic import draw_requests
+from tests.browser.bare_engine import BareEngine
 
 # What a user may call a model; nothing of it may become markup.
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 GROUPS = {"llama-3.1-8b": "llama-3.1-8b-0a1b2c3d", HOSTILE: f"{HOSTILE}-0a1b2c3d"}
 PROFILE, SLA_MS = "paper-fig3", 60.0
-ARRIVING, RATE_PER_S = 5000, 15.0  # requests of a replica, more than it serves
 
 
 class Fleet:
@@ -36,30 +31,25 @@ class Fleet:
         self.controller = controller
         self.config = parse_batching({"sla": {"itl_ms": SLA_MS, "ttft_ms": 2000}})
         profile = load_profile(PROFILE)
-        self.engines: dict[tuple[str, str], tuple[Engine, Arrivals]] = {}
+        self.engines: dict[tuple[str, str], BareEngine] = {}
         for number, (model, replica) in enumerate(
             (model, f"{place}{n}x7k2m9q")
             for place, model in enumerate(GROUPS)
             for n in range(3 - 2 * place)
         ):
-            workload = load_workload(f"exponential:257,{62 + 60 * number}")
-            requests = draw_requests(workload, ARRIVING, RATE_PER_S, None, number)
-            plan = Plan("adaptive", self.config, engine_of(profile))
-            engine = Engine(requests, plan, Scenario(profile))
-            self.engines[GROUPS[model], replica] = engine, Arrivals(requests)
+            noise = StepNoise(0.05, number)
+            engine = BareEngine(self.config, profile, noise, 257, 62 + 60 * number, number)
+            self.engines[GROUPS[model], replica] = engine
 
     def exchange(self) -> None:
         """Every replica works for half a second, and reports once."""
-        for (group, replica), (engine, arrivals) in self.engines.items():
+        for (group, replica), engine in self.engines.items():
             until_s = engine.now_s + self.config.period_s
             while engine.now_s < until_s:
-                while arrivals.next_s <= engine.now_s:
-                    engine.send(*arrivals.pop(), engine.now_s)
-                engine.begin_turn()
-                engine.end_turn()
-            assert engine.report is not None
-            report = replace(engine.report, replica_id=replica, group=group)
-            self.controller.exchange(to_wire(report), self.config.model_dump())
+                engine.step()
+            report = engine.report(replica, group)
+            answer = self.controller.exchange(to_wire(report), self.config.model_dump())
+            engine.apply(from_wire(BatchLimits, answer))
 
     async def read(self) -> tuple[dict[str, Any], Sequence[Deployment]]:
         """A second passes; then as the console asks it of a cluster."""
