@@ -97,7 +97,7 @@ chart: install ## The Helm chart's files anew from the overlays
 	$(BIN)/python -m tools.kubernetes chart
 
 .PHONY: check-plan
-check-plan: install ## `brimful plan`: KV memory beside vLLM's own allocator, its Serve config through `check`, capacity beside the replay (3 minutes; part of make test)
+check-plan: install ## `brimful plan`: KV memory versus vLLM's own allocator, its Serve config through `check`, capacity versus the replay (3 minutes; part of make test)
 	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/simulator/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
 
 .PHONY: docs
@@ -114,7 +114,7 @@ site: install .venv-site/.installed ## The pages of docs as one site in build/si
 	@touch $@
 
 .PHONY: bench-scheduler
-bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
+bench-scheduler: install ## Scheduler overhead per step, in microseconds
 	$(BIN)/python -m benchmarks scheduler
 
 .PHONY: bench-controller
@@ -122,11 +122,11 @@ bench-controller: install ## Cost of the controller with 1,000 replicas: CPU sha
 	$(BIN)/python -m benchmarks controller $(ARGS)
 
 .PHONY: bench-path
-bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
+bench-path: install ## The serving path versus bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
 	$(BIN)/python -m benchmarks path $(ARGS)
 
 .PHONY: bench-overload
-bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part)
+bench-overload: install ## Up to ten times what a fleet carries, three classes, versus Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part)
 	$(BIN)/python -m benchmarks overload $(ARGS)
 
 .PHONY: bench-faults
@@ -151,5 +151,5 @@ tables: install ## Tables and figures of the paper whose method this is, rebuilt
 	$(BIN)/python -m benchmarks tables $(ARGS)
 
 .PHONY: results
-results: install ## The policy adaptive beside static engines and published schedulers, each tuned for the scenario (hours; ARGS='--only capacity:azure' takes a part; ARGS=--search: settings searched anew)
+results: install ## The policy adaptive versus static engines and published schedulers, each tuned for the scenario (hours; ARGS='--only capacity:azure' takes a part; ARGS=--search: settings searched anew)
 	$(BIN)/python -m benchmarks results $(ARGS)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME [--only ...] [--again] [--small]``: every bench by its name."""
+"""``python -m benchmarks NAME [--only ...] [--small]``: every bench by its name."""
 
 import sys
 from importlib import import_module
@@ -6,14 +6,14 @@ from importlib import import_module
 from replicas.server.proxies import go_past
 
 BENCHES = {
-    "results": ("contests.__main__", "`adaptive` beside static engines and published schedulers"),
+    "results": ("contests.__main__", "`adaptive` versus static engines and published schedulers"),
     "tables": ("papers.dynamic_batching", "tables and figures of the paper, rebuilt"),
     "elastic": ("fleet.__main__", "replicas that follow demand"),
     "pd": ("pd.__main__", "prefill and decode apart"),
     "gpu": ("gpu.__main__", "step times and control on a card"),
     "overload": ("overload.__main__", "up to ten times what a fleet carries"),
     "faults": ("faults.__main__", "processes killed under requests"),
-    "path": ("path.__main__", "the way to the client beside bare vLLM"),
+    "path": ("path.__main__", "the serving path versus bare vLLM"),
     "scheduler": ("cost.scheduler", "scheduler overhead a step"),
     "controller": ("cost.controller", "the controller with 1,000 replicas"),
 }

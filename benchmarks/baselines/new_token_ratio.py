@@ -3,19 +3,19 @@
     free - sum over running of (r x min(max_tokens - generated, 4096) + prompt left)
          > prompt + min(max_tokens - generated, 4096) + a block        of the one that starts
 
-and who starts takes that from what is free, for this step; from the next one on it counts as the
-running ones do. r falls from 0.7 to 0.098 (0.14 x 0.7) over 600 steps; it is 0.7 again where
+A request that starts takes that from the free tokens in this step; from the next step on it counts
+as a running one. r falls from 0.7 to 0.098 (0.14 x 0.7) over 600 steps; it is 0.7 again if
 nothing runs, and after a retraction (a preemption here)
 
     r = min(1, (sum of generated + 20 n) / (sum of max_tokens + 1))    over the n that decode.
 
-Retracted first is who has generated least, of those the longest prompt: they stand last, where
-vLLM preempts. The budget is the engine's own, decodes first.
+Requests with the least output are retracted first, of those the longest prompts: they are last in
+the running list, where vLLM preempts. The budget is the engine's own, decodes first.
 
 Source: sgl-project/sglang, python/sglang/srt/managers/schedule_policy.py (``PrefillAdder``) at
 00550cd1, schedule_batch.py (``retract_decode``), scheduler.py, environ.py. Left out: prompts in
 steps of their own (vLLM has mixed ones), and that a retraction frees 20 steps at once (vLLM
-preempts one request at a time). What is left of a prompt that runs is counted, as it is not there.
+preempts one request at a time). The rest of a running prompt is counted here, and not there.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ from benchmarks.baselines.rival import Columns, Ints, Moves, Seen, Unmoved
 
 
 class NewTokenRatio(Unmoved):
-    """Starts requests while the reservation leaves room.
+    """Starts requests while the reservation leaves free memory.
 
     Attributes:
         ratio: r, of the next step.

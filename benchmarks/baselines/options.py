@@ -1,7 +1,7 @@
 """The constants of the named rivals, as ``--policy NAME:key=value`` sets them.
 
-Defaults are those of their sources; the formulas stand in ``benchmarks/baselines``, one rival a
-file. What limits the engine (``max_num_seqs``, ``max_num_batched_tokens``) is its own, not theirs.
+Defaults are those of their sources; ``benchmarks/baselines`` has the formulas, one rival a file.
+The limits of the engine (``max_num_seqs``, ``max_num_batched_tokens``) are not among them.
 """
 
 from typing import Literal
@@ -37,7 +37,7 @@ class QoserveOptions(Block):
     Args:
         margin: predicted step times are multiplied by it.
         ms_per_token: alpha of hybrid prioritization: a remaining prompt token puts a deadline off.
-        ttft_s: time to first token that is agreed, where the SLA has none.
+        ttft_s: TTFT target if the SLA has none.
         itl_frac: the time per token that is scheduled for, in shares of the SLA's.
         slack: paced: token i is due at arrival + max(TTFT agreed, TTFT) + i x ITL, as in the
             source; gaps: one ITL after the token before, for an SLA of every gap.
@@ -89,7 +89,7 @@ class NewTokenRatioOptions(Block):
         first: the ratio to begin with.
         least_frac: the least ratio, in shares of ``first``.
         decay_steps: steps from the one to the other.
-        retract_steps: steps that a batch is to have room for after a retraction.
+        retract_steps: steps for which a batch has memory after a retraction.
         most_new_tokens: of what a request may generate, no more than this is looked at.
         newcomers: whole: who starts reserves all that it may generate in that step, as in the
             source; ratio: as the running ones do.

@@ -183,7 +183,7 @@ def decodes_first(running: Columns) -> list[int]:
     return [*np.flatnonzero(decoding).tolist(), *np.flatnonzero(~decoding).tolist()]
 
 
-def kept(moves: Moves, seen: Seen) -> Moves:
+def clamped(moves: Moves, seen: Seen) -> Moves:
     """The same inside the engine's own limits, and so that some request gets on.
 
     vLLM has no step with more tokens or requests than it was started with. With nothing running,

@@ -1,4 +1,4 @@
-"""Runs a named rival on vLLM's scheduler: its limits, its orders, its gate before every step."""
+"""Runs a named rival on vLLM's scheduler: its limits, orders and admissions before every step."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -11,7 +11,7 @@ from vllm.v1.request import Request
 
 from benchmarks.baselines.options import RivalOptions
 from benchmarks.baselines.registry import make_rival
-from benchmarks.baselines.rival import Columns, Floats, Known, Moves, Seen, kept
+from benchmarks.baselines.rival import Columns, Floats, Known, Moves, Seen, clamped
 from replicas.engine.request_facts import ran_to_its_end
 from replicas.engine.step_sample import step_sample
 from replicas.profiles.profile import StepProfile
@@ -21,12 +21,11 @@ from simulator.virtual.scheduler import VirtualScheduler
 class RivalScheduler(VirtualScheduler):
     """Asks a rival before every step and tells it after every output.
 
-    Requests are ordered where they are served first come, first served; with priorities vLLM's
-    order stands.
+    Requests are reordered under first come, first served; with priorities vLLM's order stays.
 
     Args:
-        options: whose constants they are says which rival it is.
-        profile: what it may know of step times.
+        options: the rival's constants; their class says which rival it is.
+        profile: the step times that it may know.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class RivalScheduler(VirtualScheduler):
     def _set_limits(self) -> None:
         super()._set_limits()
         seen = self._seen()
-        moves = kept(self._rival.decide(seen), seen)
+        moves = clamped(self._rival.decide(seen), seen)
         self.max_num_scheduled_tokens = moves.budget
         self._reorder(moves)
         cap = seen.engine.max_num_seqs - len(self._parked)

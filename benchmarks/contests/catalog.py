@@ -1,4 +1,4 @@
-"""Every scenario of ``make results``, by part and name."""
+"""Every contest of ``make results``, by part and name."""
 
 from dataclasses import replace
 
@@ -11,9 +11,9 @@ from benchmarks.contests.scenarios import (
     PAPER_MS,
     Capacity,
     Classes,
+    Contest,
     Disturbance,
     Offline,
-    Scenario,
     Shifting,
 )
 from replicas.profiles.profile_file import load_profile, named_profiles
@@ -90,7 +90,7 @@ def disturbances() -> tuple[Disturbance, ...]:
     return (*loads, *recorded())
 
 
-def scenarios() -> dict[str, tuple[Scenario, ...]]:
+def scenarios() -> dict[str, tuple[Contest, ...]]:
     """All of them, by part."""
     return {
         "capacity": CAPACITY,

@@ -1,4 +1,4 @@
-"""A setting tuned as somebody would who has a week and this very workload."""
+"""The search for a rival's best setting on one workload: a grid, then hill climbing."""
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import product
@@ -8,15 +8,15 @@ from benchmarks.contests.sweeps import CAP, CHUNK, Point
 from replicas.profiles.profile import StepProfile
 from simulator.workloads.requests import LengthStats
 
-CAPS = (1.0, 1.5, 2.5)  # times the decodes of a step of D, and vLLM's default
-# Times the prompt tokens that fit such a step, and vLLM's default budget.
+CAPS = (1.0, 1.5, 2.5)  # times the decodes that fit a step of D; and vLLM's default
+# Times the prompt tokens that fit such a step; and vLLM's default budget.
 CHUNKS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.3, 2.0, 4.0)
 
 S = TypeVar("S", bound=Hashable)
 
 
 def prompt_tokens(profile: StepProfile, lengths: LengthStats, itl_s: float, decodes: int) -> int:
-    """The prompt tokens P with which a step of so many decodes takes D, at the mean context."""
+    """The most prompt tokens in a step of at most D with this many decodes, at the mean context."""
 
     def fits(prefill: int) -> bool:
         kv, context = decodes * lengths.mean_held, prefill * lengths.mean_context
@@ -32,21 +32,20 @@ def prompt_tokens(profile: StepProfile, lengths: LengthStats, itl_s: float, deco
 def grid(
     base: str, profile: StepProfile, lengths: LengthStats, itl_s: float, rate_per_s: float
 ) -> tuple[Point, ...]:
-    """Caps around B = q D E[out], each with budgets around what fits a step of D with B decodes.
+    """Caps around B = q D E[out], each with budgets around a step of D with B decodes.
 
-    ``max_num_batched_tokens`` is B and the chunk, since decodes take their part of it. vLLM's
-    default of each is among them.
+    ``max_num_batched_tokens`` is B plus the chunk. vLLM's defaults are among them.
     """
     decodes = max(rate_per_s * itl_s * lengths.mean_output, 1.0)
-    room = max(prompt_tokens(profile, lengths, itl_s, round(decodes)), 1)
+    chunk = max(prompt_tokens(profile, lengths, itl_s, round(decodes)), 1)
     most_seqs, most_tokens = profile.max_num_seqs, profile.max_num_batched_tokens
     caps = {*(round(decodes * factor) for factor in CAPS), most_seqs}
-    budgets = {*(round(decodes + room * factor) for factor in CHUNKS), most_tokens}
+    budgets = {*(round(decodes + chunk * factor) for factor in CHUNKS), most_tokens}
     pairs = {
         (min(cap, budget, most_seqs), min(budget, most_tokens))
         for cap, budget in product(caps, budgets)
     }
-    return tuple(Point(base, ((CAP, cap), (CHUNK, chunk))) for cap, chunk in sorted(pairs))
+    return tuple(Point(base, ((CAP, cap), (CHUNK, budget))) for cap, budget in sorted(pairs))
 
 
 def climb(
@@ -55,13 +54,13 @@ def climb(
     first: Sequence[S],
     steps: Sequence[float],
 ) -> S:
-    """The best setting found by going to a better neighbour until there is none, step by step.
+    """Hill climbing: go to a better neighbour until there is none, with ever smaller steps.
 
     Args:
-        neighbours: of a setting, a step (share) away.
-        better: whether a setting is better than all that were asked for before.
-        first: where to begin: the best of these.
-        steps: how far neighbours are away, share; the next one is taken when none is better.
+        neighbours: of a setting, at a relative distance.
+        better: whether a setting is better than all before it.
+        first: settings to begin with; the search starts at the best of them.
+        steps: relative distances; the next one is used once no neighbour is better.
     """
     best, seen = first[0], set(first)
     for setting in first:

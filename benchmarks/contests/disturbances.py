@@ -1,4 +1,4 @@
-"""What is done to the steps of an engine, by name."""
+"""Disturbances of an engine's steps, by name."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from simulator.workloads.catalog import load_workload
 from simulator.workloads.lengths import Exponential, SomeLong
 from simulator.workloads.traffic import Drawn, Workload
 
-# Of engines as small as those that are recorded on CPUs: 64 tokens in and 100 out, but one prompt
-# in ten has 256 to 512.
+# For engines as small as those recorded on CPUs: 64 tokens in and 100 out, but one prompt in ten
+# has 256 to 512.
 STREAMS = "64-100-some-long"
 OWN_WORKLOADS = {
     STREAMS: Workload(
@@ -40,7 +40,7 @@ DISTURBED = (
     Disturbed("pauses-5x30", _pauses(0.05, 0.030)),  # of 30 ms in 5% of the steps
     Disturbed("pauses-5x100", _pauses(0.05, 0.100)),
     Disturbed("pauses-20x15", _pauses(0.20, 0.015)),
-    Disturbed("half-speed", _slow(0.17, 2.0, 2.0)),  # for 17% of the time, 2 s on end
+    Disturbed("half-speed", _slow(0.17, 2.0, 2.0)),  # for 17% of the time, 2 s at a time
     Disturbed("slow-40s", _slow(0.2, 1.7, 40)),
     Disturbed("encoder", Disturbances(encoder=EncoderWork(0.3, 0.080))),  # 80 ms, 30% of requests
     Disturbed("mixed-3", Disturbances(mixed_s=0.003)),  # steps with prompt tokens take 3 ms more
@@ -50,5 +50,5 @@ DISTURBED = (
 
 
 def workload_of(name: str) -> Workload:
-    """A workload of this bench, or else as on the command line of ``brimful replay``."""
+    """A workload of this bench, or one that ``brimful replay --workload`` takes."""
     return OWN_WORKLOADS.get(name) or load_workload(name)

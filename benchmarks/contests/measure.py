@@ -1,9 +1,9 @@
-"""One policy on one draw of a scenario, and the search for a rival's best setting."""
+"""One policy on one seed of a contest, and the search for a rival's best setting."""
 
 from dataclasses import dataclass
 
 from benchmarks.contests.climb import climb
-from benchmarks.contests.scenarios import LEAST, STATIC, Scenario
+from benchmarks.contests.scenarios import LEAST, STATIC, Contest
 from benchmarks.contests.sweeps import Point, around, point_of
 from benchmarks.report.seeds import PILOT_SEED
 
@@ -12,13 +12,13 @@ FINE = (0.04,)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A policy on one draw.
+    """A policy on one seed.
 
     Args:
-        rival: whose spec it is, if it is tuned once more for this very draw.
+        rival: the rival to tune again for this seed, from ``spec``; empty: none.
     """
 
-    scenario: Scenario
+    contest: Contest
     spec: str
     seed: int = PILOT_SEED
     small: bool = False
@@ -26,8 +26,8 @@ class Task:
 
 
 def measure(task: Task) -> float:
-    """The scenario's figure; more is better."""
-    trial = task.scenario.trial(task.seed, task.small)
+    """The contest's figure; more is better."""
+    trial = task.contest.trial(task.seed, task.small)
     if task.rival and not task.small:
         climb(around, lambda p: trial.enter(p.spec), (point_of(task.rival, task.spec),), FINE)
     else:
@@ -37,24 +37,24 @@ def measure(task: Task) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A rival to be tuned on the pilot's draw.
+    """A rival to be tuned on the pilot seed.
 
     Args:
-        static: the spec of the best static setting there, where it is known.
+        static: the spec of the best static setting; empty: unknown.
     """
 
-    scenario: Scenario
+    contest: Contest
     rival: str
     small: bool = False
     static: str = ""
 
 
 def search(task: Search) -> str:
-    """The best spec of a rival that was found."""
-    scenario = task.scenario
-    trial = scenario.trial(PILOT_SEED, task.small)
+    """The best spec of a rival that the search found."""
+    contest = task.contest
+    trial = contest.trial(PILOT_SEED, task.small)
     static = point_of(STATIC, task.static) if task.static else None
-    first, steps = scenario.first(task.rival, static), scenario.steps
+    first, steps = contest.first(task.rival, static), contest.steps
     if task.small:
         first, steps = first[:2], ()
 

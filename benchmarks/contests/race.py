@@ -1,19 +1,19 @@
-"""The best of several settings on one draw of requests."""
+"""The best of several settings on the requests of one seed."""
 
 import math
 from collections.abc import Callable
 
-PRECISION = 0.01  # of a capacity: half of what a search by hand asks for
+PRECISION = 0.01  # relative, of a capacity: half of that of ``--find-capacity``
 
 
 class Trial:
-    """Settings on one draw, tried in turn.
+    """Settings on one seed, tried in turn.
 
     Args:
-        value: what a setting reaches; more is better.
+        value: the figure of a setting; more is better.
 
     Attributes:
-        best, spec: the best so far, and whose it is; 0 and empty if none reaches anything.
+        best, spec: the best figure so far and its setting; 0 and empty if no setting has one.
     """
 
     def __init__(self, value: Callable[[str], float]) -> None:
@@ -21,7 +21,7 @@ class Trial:
         self._value = value
 
     def enter(self, spec: str) -> bool:
-        """Try a setting; says whether it is the best so far."""
+        """Try a setting; returns whether it is the best so far."""
         found = self._value(spec)
         if better := found > self.best:
             self.best, self.spec = found, spec
@@ -31,13 +31,13 @@ class Trial:
 class Race(Trial):
     """A trial for the highest rate that holds.
 
-    Each setting is at first only tried at a rate just above the best so far; one that does not hold
-    there is left out.
+    Each setting is first tried just above the best rate so far; if it does not hold that, it is
+    left out.
 
     Args:
-        holds: whether a setting holds at a rate.
-        near: where the best capacity probably is; a bad guess only takes longer.
-        lowest, top: where a search ends.
+        holds: whether a setting holds a rate.
+        near: a guess of the best capacity; a bad one only takes longer.
+        lowest, top: bounds of the search.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ def highest(
     """The highest rate that holds, to ``precision``; 0 if none does.
 
     Args:
-        near: where to begin: an interval around it is widened, its steps growing, then halved.
-        begins: ``near`` holds, as is known already.
+        near: the first rate; an interval around it is widened in growing steps, then halved.
+        begins: whether ``near`` is known to hold.
     """
     low, high = _around(holds, near, lowest, top, 1 + 3 * precision, begins)
     while low and high > low * (1 + precision):
@@ -85,7 +85,7 @@ def _around(
     step: float,
     begins: bool,
 ) -> tuple[float, float]:
-    """The ends of an interval, of which the lower holds and the upper does not."""
+    """An interval whose lower end holds and whose upper end does not."""
     if begins or holds(near):
         low = near
         while low < top:

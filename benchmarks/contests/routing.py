@@ -1,62 +1,41 @@
-"""How requests of classes are routed to the engines of a contest."""
+"""Routing of requests with classes to the engines of a contest; each prefills its own requests."""
 
-import random
 from collections.abc import Mapping, Sequence
 
-from controller.records import ReplicaReport, Role
-from serve_app.routing.choice import HeadroomChooser
+from controller.config import Sla
+from controller.roles import Transfer
 from serve_app.routing.gather import End
-from serve_app.routing.replica_load import ReplicaLoad
 from serve_app.routing.ways import Way
-from simulator.replay.steering import asked_of
+from simulator.replay.steering import Fixed, asked_of
 from simulator.workloads.requests import Request
 
-
-class Routed:
-    """Every engine computes the prompts of what it answers."""
-
-    def __init__(self, engines: int) -> None:
-        self.roles: list[Role] = ["mixed"] * engines
-
-    def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
-        """Nothing is."""
-
-    def hear(
-        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
-    ) -> None:
-        """Nothing depends on it."""
+NO_LINK = Transfer(1.0, 1.0)  # no KV transfers
 
 
-class ByRoom(Routed):
+class ByHeadroom(Fixed):
     """``HeadroomRouter``'s choice.
 
     Args:
-        ends: by class, where classes are gathered.
+        ends: by class, for class affinity; empty: none.
     """
 
     def __init__(self, engines: int, seed: int, ends: Mapping[str, End]) -> None:
-        super().__init__(engines)
+        super().__init__(engines, 0, NO_LINK, Sla(), seed)
         self._ends = ends
-        self._chooser: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(seed))
 
     def pick(self, request: Request, now_s: float) -> Way[int]:
         asked, places = asked_of(request), range(len(self.roles))
-        end = self._ends.get(request.service or "")
-        chosen = self._chooser.choose(places, asked, now_s, among=places, end=end)
-        self._chooser.sent(chosen.replica, asked, now_s)
+        chooser, end = self._ways.chooser, self._ends.get(request.service or "")
+        chosen = chooser.choose(places, asked, now_s, end=end)
+        chooser.sent(chosen.replica, asked, now_s)
         return Way(chosen.replica, None, chosen.wait_s)
 
-    def hear(
-        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
-    ) -> None:
-        self._chooser.update(engine, room, now_s)
 
-
-class ByClass(Routed):
+class ByClass(Fixed):
     """An engine for each class."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(len(names))
+        super().__init__(len(names), 0, NO_LINK, Sla())
         self._places = {name: place for place, name in enumerate(names)}
 
     def pick(self, request: Request, now_s: float) -> Way[int]:

@@ -1,4 +1,4 @@
-"""Scenarios as data: what is served on which engine, by what it is measured, against whom."""
+"""Contests as data: workload, engine, figure, rivals."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from benchmarks.contests.by_class import holds, spread_over
 from benchmarks.contests.climb import grid
 from benchmarks.contests.disturbances import NOTHING, Disturbed, workload_of
 from benchmarks.contests.race import Race, Trial
-from benchmarks.contests.routing import ByClass, ByRoom
+from benchmarks.contests.routing import NO_LINK, ByClass, ByHeadroom
 from benchmarks.contests.sweeps import (
     CAP,
     CHUNK,
@@ -23,18 +23,18 @@ from benchmarks.contests.sweeps import (
 from benchmarks.report.seeds import PILOT_SEED
 from controller.classes import parse_classes
 from controller.config import Sla
-from controller.roles import Transfer
 from replicas.profiles.profile_file import load_profile
 from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import promised
-from simulator.replay.capacity import LOWEST, TOP, Course, holds_at, make_course
+from simulator.replay.capacity import LOWEST, TOP, SearchTraffic, holds_at, search_traffic
 from simulator.replay.engine import replay
-from simulator.replay.fleet import Fleet, FleetTrace
+from simulator.replay.fleet import Fleet
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.replay.measure import j_of, summarise
 from simulator.replay.verdict import Target
-from simulator.virtual.ground import Ground
 from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.scenario import Scenario
+from simulator.virtual.trace import Trace
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.max_tokens import SPREAD, MaxTokens
 from simulator.workloads.requests import LengthStats, Request, length_stats
@@ -48,15 +48,16 @@ LEAST = 1e-3  # of a value, so that a ratio is finite
 
 
 @dataclass(frozen=True)
-class Scenario:
+class Contest:
     """One comparison.
 
     Attributes:
-        ours: the policy that is judged.
-        others: as they are, with nothing tuned.
-        rivals: tuned for this very scenario.
-        steps: how far neighbours of a setting are looked for, share; none: of the first points.
-        each_draw: of the rivals, those tuned again for every draw.
+        ours: the policy under test.
+        others: policies that are not tuned.
+        rivals: policies that are tuned for this scenario.
+        steps: relative distances to the neighbours of a setting; empty: only the first points are
+            tried.
+        each_seed: rivals that are tuned again for each seed.
     """
 
     name: str
@@ -66,30 +67,30 @@ class Scenario:
     ours: ClassVar[str] = ADAPTIVE
     others: ClassVar[tuple[str, ...]] = (STATIC,)
     rivals: ClassVar[tuple[str, ...]] = (STATIC,)
-    each_draw: ClassVar[tuple[str, ...]] = ()
+    each_seed: ClassVar[tuple[str, ...]] = ()
     steps: ClassVar[tuple[float, ...]] = (0.12, 0.04)
 
     def trial(self, seed: int, small: bool) -> Trial:
-        """One draw, on which settings are tried."""
+        """Settings tried on the requests of one seed."""
         raise NotImplementedError
 
     def first(self, rival: str, static: Point | None) -> Sequence[Point]:
-        """Where the search for a rival's setting begins.
+        """The first settings of the search for a rival's best one.
 
         Args:
-            static: the best static setting of this scenario, where it is known.
+            static: the best static setting of this scenario; None: unknown.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Capacity(Scenario):
+class Capacity(Contest):
     """The highest rate inside a latency SLA.
 
     Args:
         itl_ms: the SLA at p99.
-        run_s: how long a run is at least, seconds of virtual time.
-        top: where searches end, times the fluid limit.
+        run_s: least length of a run, seconds of virtual time.
+        top: the highest rate of a search, times the fluid limit.
     """
 
     profile: str
@@ -101,50 +102,50 @@ class Capacity(Scenario):
     part = "capacity"
     figure = "requests/s with p99 of every gap inside the SLA and a median delay of 2 s at most"
     rivals = (STATIC, "paper:l0=buffer", *SWEEPS)
-    each_draw = (STATIC,)
+    each_seed = (STATIC,)
 
-    def course(self, seed: int, small: bool) -> tuple[Course, Ground, Target]:
-        """The requests, what they are served on, and what is to hold.
+    def traffic(self, seed: int, small: bool) -> tuple[SearchTraffic, Scenario, Target]:
+        """The requests, the scenario that they are served in, and the target.
 
-        A rival has to compute the prompts that come: twice what is left on average in the order of
-        arrival with a median delay of 2 s may be left.
+        The prompt tokens left to compute may be twice those that first-come-first-served leaves on
+        average at a median delay of 2 s. Otherwise a rival could leave prompts out.
         """
-        ground = Ground(load_profile(self.profile))
+        scenario = Scenario(load_profile(self.profile))
         target = Target(Sla(itl_ms=self.itl_ms), max_left_s=4.0)
         least, run_s = (40, 20.0) if small else (200, self.run_s)
         workload = load_workload(self.workload)
-        course = make_course(
-            workload, ground, target, seed=seed, least=least, least_run_s=run_s, top=self.top
+        traffic = search_traffic(
+            workload, scenario, target, seed=seed, least=least, least_run_s=run_s, top=self.top
         )
-        return course, ground, target
+        return traffic, scenario, target
 
     def trial(self, seed: int, small: bool) -> Trial:
-        course, ground, target = self.course(seed, small)
-        limit = course.fluid_limit_per_s
+        traffic, scenario, target = self.traffic(seed, small)
+        limit = traffic.fluid_limit_per_s
 
         def holds(spec: str, rate_per_s: float) -> bool:
-            plan = parse_policy(spec, target.sla, engine_of(ground.profile))
-            return holds_at(course, plan, ground, target, rate_per_s)
+            plan = parse_policy(spec, target.sla, engine_of(scenario.profile))
+            return holds_at(traffic, plan, scenario, target, rate_per_s)
 
-        return Race(holds, 0.9 * limit, limit * LOWEST, limit * course.top)
+        return Race(holds, 0.9 * limit, limit * LOWEST, limit * traffic.top)
 
     def first(self, rival: str, static: Point | None) -> Sequence[Point]:
-        course, ground, target = self.course(PILOT_SEED, small=False)
+        traffic, scenario, target = self.traffic(PILOT_SEED, small=False)
         if static is not None and rival in SWEEPS:
-            return first_points(rival, static, ground.profile)
-        stats = length_stats(course.traffic.requests)
+            return first_points(rival, static, scenario.profile)
+        stats = length_stats(traffic.requests)
         itl_s = target.sla.itl_s or math.inf
-        return grid(rival, ground.profile, stats, itl_s, course.fluid_limit_per_s)
+        return grid(rival, scenario.profile, stats, itl_s, traffic.fluid_limit_per_s)
 
 
 @dataclass(frozen=True)
-class Shifting(Scenario):
-    """Workloads one after the other, each close to its own limit."""
+class Shifting(Contest):
+    """Consecutive workloads, each close to its own limit."""
 
     part = "shifting"
     figure = "requests/s that end inside the SLA"
     others = ("static", "adaptive:step_aside=false")
-    # Late requests step aside, as `adaptive` has it by itself and vLLM does not.
+    # `adaptive` deprioritizes late requests by default, vLLM does not.
     rivals = (STATIC, "static:step_aside=true", "paper:step_aside=true,l0=buffer")
 
     def trial(self, seed: int, small: bool) -> Trial:
@@ -160,7 +161,7 @@ class Shifting(Scenario):
         requests = draw_phases([phase(name) for name in mixes], None, seed)
 
         def goodput(spec: str) -> float:
-            trace = replay(requests, parse_policy(spec, sla, engine_of(profile)), Ground(profile))
+            trace = replay(requests, parse_policy(spec, sla, engine_of(profile)), Scenario(profile))
             return summarise(spec, trace, sla).goodput_per_s or 0.0
 
         return Trial(goodput)
@@ -171,12 +172,12 @@ class Shifting(Scenario):
 
 
 @dataclass(frozen=True)
-class Offline(Scenario):
+class Offline(Contest):
     """All requests at t = 0, no SLA, and KV memory so small that vLLM's default loses requests.
 
     Args:
-        workloads: an equal share of the requests each, one after the other.
-        max_tokens: what clients allow; an exact one tells every policy the answer's length.
+        workloads: consecutive, with an equal share of the requests each.
+        max_tokens: what clients send; an exact one tells every policy the answer's length.
     """
 
     kv_tokens: int
@@ -211,7 +212,7 @@ class Offline(Scenario):
         def tokens_per_s(spec: str) -> float:
             plan = parse_policy(spec, Sla(), engine_of(profile))
             return summarise(
-                spec, replay(requests, plan, Ground(profile)), Sla()
+                spec, replay(requests, plan, Scenario(profile)), Sla()
             ).output_tokens_per_s
 
         return Trial(tokens_per_s)
@@ -227,7 +228,6 @@ CLASSES = parse_classes(
         "batch": {"ttft_ms": 600_000, "priority": 2, "default": True},
     }
 )
-NO_LINK = Transfer(1.0, 1.0)  # no KV goes from engine to engine
 GATHERED, EVEN, SEPARATE = "gathered/", "even/", "separate/"
 _GAPS: dict[str, Value] = {
     "slack": "gaps",
@@ -238,11 +238,11 @@ _GAPS: dict[str, Value] = {
 
 
 @dataclass(frozen=True)
-class Classes(Scenario):
-    """Three classes on three engines: the rate of an engine at which all have what is promised.
+class Classes(Contest):
+    """Three classes on three engines: the highest rate per engine at which all keep their SLOs.
 
-    A policy comes after how requests are routed: `gathered` by class, `even` where most room is,
-    `separate`: an engine for each class.
+    A policy's name begins with the routing: `gathered` (class affinity), `even` (most headroom) or
+    `separate` (an engine for each class).
     """
 
     profile: str
@@ -257,41 +257,40 @@ class Classes(Scenario):
     engines: ClassVar[int] = 3
     top: ClassVar[float] = 2.5
 
-    def course(self, seed: int, small: bool) -> tuple[Course, Ground]:
+    def traffic(self, seed: int, small: bool) -> tuple[SearchTraffic, Scenario]:
         """Requests of a run of all engines; its fluid limit is one engine's."""
-        ground = Ground(load_profile(self.profile), classes=CLASSES)
+        scenario = Scenario(load_profile(self.profile), classes=CLASSES)
         run_s, least = (20.0, 40) if small else (120.0, 400)
         workload, target = load_workload(self.workload), Target(Sla(itl_ms=PAPER_MS))
 
-        def drawn(n: int) -> Course:
-            return make_course(workload, ground, target, seed=seed, least=n, least_run_s=run_s)
+        def drawn(n: int) -> SearchTraffic:
+            return search_traffic(workload, scenario, target, seed=seed, least=n, least_run_s=run_s)
 
         limit = drawn(least).fluid_limit_per_s
-        course = drawn(math.ceil(self.engines * self.top * limit * run_s))
-        return replace(course, least=least, fluid_limit_per_s=limit), ground
+        traffic = drawn(math.ceil(self.engines * self.top * limit * run_s))
+        return replace(traffic, least=least, fluid_limit_per_s=limit), scenario
 
     def run_at(
-        self, spec: str, course: Course, ground: Ground, seed: int, rate_per_s: float
-    ) -> FleetTrace:
-        """The replay at a rate of each engine."""
+        self, spec: str, traffic: SearchTraffic, scenario: Scenario, seed: int, rate_per_s: float
+    ) -> Trace:
+        """The replay at a rate per engine."""
         routed, _, policy = spec.partition("/")
-        asked = course.requests_at(self.engines * rate_per_s)
-        requests = spread_over(asked, CLASSES, seed)
+        requests = spread_over(traffic.requests_at(self.engines * rate_per_s), CLASSES, seed)
         ends = ends_of(promised(CLASSES)) if f"{routed}/" == GATHERED else {}
-        router: ByRoom | ByClass = ByRoom(self.engines, seed, ends)
+        router: ByHeadroom | ByClass = ByHeadroom(self.engines, seed, ends)
         if f"{routed}/" == SEPARATE:
             router = ByClass(list(CLASSES.by_name))
-        if not policy.startswith(ADAPTIVE):  # it has an order of its own
+        if not policy.startswith(ADAPTIVE):  # rivals have their own order
             requests = [replace(r, priority=0) for r in requests]
-        plan = parse_policy(policy, Sla(), engine_of(ground.profile))
-        return Fleet(requests, plan, ground, self.engines, NO_LINK, router).run()
+        plan = parse_policy(policy, Sla(), engine_of(scenario.profile))
+        return Fleet(requests, plan, scenario, self.engines, NO_LINK, router).run()
 
     def trial(self, seed: int, small: bool) -> Trial:
-        course, ground = self.course(seed, small)
-        limit = course.fluid_limit_per_s
+        traffic, scenario = self.traffic(seed, small)
+        limit = traffic.fluid_limit_per_s
 
         def held(spec: str, rate_per_s: float) -> bool:
-            return holds(self.run_at(spec, course, ground, seed, rate_per_s).trace, CLASSES)
+            return holds(self.run_at(spec, traffic, scenario, seed, rate_per_s), CLASSES)
 
         return Race(held, limit, limit * LOWEST, limit * self.top)
 
@@ -305,11 +304,11 @@ class Classes(Scenario):
 
 
 @dataclass(frozen=True)
-class Disturbance(Scenario):
-    """Poisson arrivals where steps are disturbed.
+class Disturbance(Contest):
+    """Poisson arrivals on an engine with disturbed steps.
 
     Args:
-        itl_ms: D.
+        itl_ms: the ITL target.
         rate_per_s: requests/s; None: ``of_limit`` of the fluid limit, of undisturbed steps.
     """
 
@@ -325,7 +324,7 @@ class Disturbance(Scenario):
 
     @property
     def load(self) -> tuple[LengthStats, float]:
-        """Means of the workload and requests/s: the same for every draw."""
+        """Means of the workload and requests/s: equal for all seeds."""
         sample = draw_traffic(workload_of(self.workload), 4000, 1.0, 0).requests
         stats = length_stats(sample)
         limit = fluid_limit_per_s(load_profile(self.profile), stats, self.itl_ms / 1000)
@@ -341,10 +340,12 @@ class Disturbance(Scenario):
         profile, sla, rate_per_s = load_profile(self.profile), Sla(itl_ms=self.itl_ms), self.load[1]
         n = 50 if small else self.count(rate_per_s)
         requests = draw_traffic(workload_of(self.workload), n, 1.0, seed).at(rate_per_s)
-        ground = Ground(profile, disturbances=self.disturbed.disturbances, disturbance_seed=seed)
+        scenario = Scenario(
+            profile, disturbances=self.disturbed.disturbances, disturbance_seed=seed
+        )
 
         def inverse_j(spec: str) -> float:
-            trace = replay(requests, parse_policy(spec, sla, engine_of(profile)), ground)
+            trace = replay(requests, parse_policy(spec, sla, engine_of(profile)), scenario)
             return 1 / max(j_of(trace, sla) or 0.0, 1e-9)
 
         return Trial(inverse_j)

@@ -1,4 +1,4 @@
-"""What searches have ended with, by part, scenario and rival: ``settings.json``."""
+"""Settings found by searches, by part, contest and rival: ``settings.json``."""
 
 import json
 import os
@@ -12,7 +12,7 @@ FILE = Path(__file__).with_suffix(".json")
 
 
 class _File(RootModel[dict[str, dict[str, dict[str, str]]]]):
-    """A spec as ``simulator.virtual.plan`` reads it, by part, scenario and rival."""
+    """A spec for ``simulator.virtual.plan``, by part, contest and rival."""
 
 
 class Settings:
@@ -27,11 +27,11 @@ class Settings:
         self._found = read_json(path, _File).root if path.exists() else {}
 
     def of(self, part: str, scenario: str) -> dict[str, str]:
-        """Specs by rival; those that no search has ended for are not there."""
+        """Specs by rival, of finished searches."""
         return dict(self._found.get(part, {}).get(scenario, {}))
 
     def keep(self, part: str, scenario: str, specs: dict[str, str]) -> None:
-        """Put what a search has found into the file."""
+        """Write the result of a search into the file."""
         self._found.setdefault(part, {}).setdefault(scenario, {}).update(specs)
         new = self._path.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps(self._found, indent=1) + "\n")

@@ -1,8 +1,7 @@
-"""What is tuned of each policy.
+"""The settings that are tuned, by policy.
 
-A rival is given vLLM's two limits beside its own constants, all tuned for the very workload. Where
-a search begins is known: with the rival's published constants on vLLM's default engine, and with
-those on the static setting that is the best for this workload.
+A rival is tuned for each workload: vLLM's two limits and its own constants. A search begins with
+the published constants, on vLLM's default engine and on the best static setting.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,16 +12,16 @@ from replicas.profiles.profile import StepProfile
 
 Value = int | float | str
 CAP, CHUNK = "max_num_seqs", "max_num_batched_tokens"
-# vLLM's share of a step that one prompt may take; beside an SLA's chunk of 50 to 300 tokens.
+# The largest chunk of one prompt (vLLM's option); under an SLA a step has 50 to 300 tokens.
 LONGEST, LONGEST_TOKENS = "long_prefill_token_threshold", (0, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A policy with some of its constants set; the others are its published ones.
+    """A policy with some of its constants set; the others are the published ones.
 
     Args:
-        base: as ``simulator.virtual.plan`` reads it, with what is not tuned.
+        base: a spec of ``simulator.virtual.plan`` with the settings that are not tuned.
     """
 
     base: str
@@ -30,8 +29,8 @@ class Point:
 
     @property
     def spec(self) -> str:
-        """As ``simulator.virtual.plan`` reads it."""
-        settings = ",".join(f"{key}={_told(value)}" for key, value in self.values)
+        """The spec, for ``simulator.virtual.plan``."""
+        settings = ",".join(f"{key}={_shown(value)}" for key, value in self.values)
         return self.base + ((":", ",")[":" in self.base] + settings if settings else "")
 
     @property
@@ -40,7 +39,7 @@ class Point:
         return self.base.partition(":")[0].rpartition("/")[2]
 
     def but(self, changed: Mapping[str, Value]) -> "Point":
-        """The same with these; a step of the engine has a token for each request at least."""
+        """This point with these values; a step has at least one token for each request."""
         values = dict(self.values) | dict(changed)
         cap, chunk = values.get(CAP), values.get(CHUNK)
         if isinstance(cap, int) and isinstance(chunk, int):
@@ -50,8 +49,8 @@ class Point:
 
 def point_of(base: str, spec: str) -> Point:
     """The point whose spec this is."""
-    told = spec.removeprefix(base).lstrip(":,")
-    pairs = (pair.split("=") for pair in told.split(",") if pair)
+    settings = spec.removeprefix(base).lstrip(":,")
+    pairs = (pair.split("=") for pair in settings.split(",") if pair)
     return Point(base, tuple((key, _read(value)) for key, value in pairs))
 
 
@@ -64,20 +63,20 @@ def _read(text: str) -> Value:
     return text
 
 
-def _told(value: Value) -> str:
+def _shown(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is tuned of one rival.
+    """The settings of one rival that are tuned.
 
     Args:
-        scaled: constants that go up and down by a share, from where they are; whole ones by one
-            at least. The engine's limits are always among them.
-        choices: constants with few values that make sense; ``LONGEST`` is always among them.
-        begins: beside the published constants, where the search begins; with the best static
-            setting as the engine each.
+        scaled: constants that are scaled up and down, whole ones by at least 1. The engine's limits
+            are always among them.
+        choices: constants with few sensible values; ``LONGEST`` is always among them.
+        begins: constants to begin with, on the best static engine; the published ones are always
+            tried as well.
     """
 
     scaled: tuple[str, ...] = ()
@@ -123,11 +122,11 @@ SWEEPS = {
 
 
 def first_points(rival: str, static: Point, profile: StepProfile) -> tuple[Point, ...]:
-    """Where the search begins; the published constants on vLLM's default engine are among it.
+    """The first settings of a search, with the published constants on vLLM's default engine.
 
     Args:
         static: the best static setting of this workload.
-        profile: whose default engine is tried as well.
+        profile: its default engine is tried as well.
     """
     sweep, limits = SWEEPS.get(rival, Sweep()), dict(static.values)
     engines: list[Mapping[str, Value]] = [limits]
@@ -191,7 +190,7 @@ OFFLINE: dict[str, tuple[Mapping[str, Value], ...]] = {
 
 
 def offline_points(rival: str) -> tuple[Point, ...]:
-    """What is tried of a rival where nothing but tokens/s counts; the published constants too."""
+    """Settings tried without an SLA; the published constants are among them."""
     return tuple(
         dict.fromkeys([Point(rival), *(Point(rival).but(c) for c in OFFLINE.get(rival, ()))])
     )

@@ -1,43 +1,41 @@
-"""What the controller costs at scale: ``make bench-controller``.
+"""The CPU cost of the controller at scale: ``make bench-controller``.
 
-The pure part: one control loop is given the reports of a large fleet in virtual time, each from its
-wire form, and its answer is brought into wire form. Times are CPU time of this thread: what else
-runs on the machine is not in them. The real part: the same reports through the Ray actor, one by
-one (wall-clock time, so that a busy machine is in it) and many at once, for the CPU time of the
-actor's process with Ray's share.
+The pure part: one control loop decodes the reports of a large fleet in virtual time and encodes its
+answers. Times are CPU time of this thread, so other processes do not count. The real part: the same
+reports through the Ray actor, one by one (wall-clock time, so a busy machine counts) and many at
+once (CPU time of the actor's process, Ray's share included).
 """
 
 import argparse
-import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import psutil
 import ray
 from ray.util.state import list_actors
 from tqdm import tqdm
 
 from benchmarks.cost.fleet import Fleet, Wire
+from benchmarks.report.rows import Printed
 from controller.config import BatchingConfig, Sla
 from controller.fleet.actor import NAME, get_controller
 from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, from_wire, to_wire
 from replicas.profiles.profile_file import load_profile
 from serve_app.launch.local_cluster import local_cluster
-from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.virtual.plan import engine_of, parse_policy
 
 PROFILE, SLA = "paper-fig3", Sla(itl_ms=50)
 REPLICAS = 1000
-WARM_UP_S, MEASURED_S = 5, 10  # of virtual time; the first period, in which all join, is apart
-REAL_EXCHANGES, REAL_WARM_UP = 100, 20
-AT_ONCE = 50  # exchanges in flight where the actor's CPU time is taken
+WARM_UP_S, MEASURED_S = 5, 10  # virtual time; the first period, in which all join, is separate
+REAL_SYNCS, REAL_WARM_UP = 100, 20
+AT_ONCE = 50  # syncs in flight while the actor's CPU time is taken
 TARGET_SHARE = 1.0  # of a core: one thread decides
-TARGET_P99_MS = 5.0  # a hundredth of the period between two exchanges of a replica
+TARGET_P99_MS = 5.0  # a hundredth of the period between two syncs of a replica
 TARGET_JOIN_S = 2.5  # half a lease, after which a replica no longer waits for its answer
-
-Row = Callable[..., None]
 
 
 def pure(fleet: Fleet, config: BatchingConfig) -> tuple[float, list[float]]:
@@ -45,7 +43,7 @@ def pure(fleet: Fleet, config: BatchingConfig) -> tuple[float, list[float]]:
 
     Returns:
         Seconds for the first report of every replica, as after a controller's restart;
-        milliseconds of each exchange after the warm-up.
+        milliseconds of each sync after the warm-up.
     """
     loop = ControlLoop()
 
@@ -70,8 +68,8 @@ def real(fleet: Fleet, config: BatchingConfig) -> tuple[list[float], float]:
     """The Ray actor on a cluster of this machine.
 
     Returns:
-        Milliseconds of exchanges one by one, by the wall; CPU milliseconds of the actor's process
-        per exchange, of one period of the whole fleet.
+        Wall-clock milliseconds of single syncs; CPU milliseconds of the actor's process per sync,
+        over one period of the whole fleet.
     """
     # A slow machine takes longer than three leases for all of them, and would lose the first.
     batching = {**config.model_dump(), "lease_s": 60.0}
@@ -79,7 +77,7 @@ def real(fleet: Fleet, config: BatchingConfig) -> tuple[list[float], float]:
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
         try:
             controller = get_controller()
-            _all_at_once(controller, fleet, 0, batching)  # everybody joins
+            _all_at_once(controller, fleet, 0, batching)  # all join
             process = _process()
             before_s = sum(process.cpu_times()[:2])
             _all_at_once(controller, fleet, 1, batching)
@@ -102,7 +100,7 @@ def _all_at_once(controller: Any, fleet: Fleet, period: int, batching: Wire) -> 
 def _one_by_one(controller: Any, fleet: Fleet, batching: Wire) -> list[float]:
     reports = [report for period in range(2, fleet.periods) for _, report in fleet.reports(period)]
     took = []
-    for report in reports[: REAL_WARM_UP + REAL_EXCHANGES]:
+    for report in reports[: REAL_WARM_UP + REAL_SYNCS]:
         start_s = time.perf_counter()
         ray.get(controller.exchange.remote(report, batching))
         took.append((time.perf_counter() - start_s) * 1000)
@@ -114,60 +112,46 @@ def _process() -> psutil.Process:
     return psutil.Process(actor.pid)
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The value that ``percent`` % do not pass."""
-    return sorted(values)[min(int(len(values) * percent / 100), len(values) - 1)]
-
-
-def pure_rows(fleet: Fleet, config: BatchingConfig, row: Row) -> None:
+def pure_rows(fleet: Fleet, config: BatchingConfig, out: Printed) -> None:
     """Rows of the pure part; their ids end in the fleet's size."""
     join_s, each_ms = pure(fleet, config)
     per_s = len(fleet) / config.period_s
     share = statistics.mean(each_ms) / 1000 * per_s
-    row(f"cpu_share_{len(fleet)}", share, "cores", TARGET_SHARE)
-    row(f"exchange_p50_ms_{len(fleet)}", statistics.median(each_ms), "ms")
-    row(f"exchange_p99_ms_{len(fleet)}", percentile(each_ms, 99), "ms", TARGET_P99_MS)
-    row(f"exchange_max_ms_{len(fleet)}", max(each_ms), "ms")
-    row(f"join_cpu_s_{len(fleet)}", join_s, "s", TARGET_JOIN_S)
+    out.row(f"cpu_share_{len(fleet)}", share, "cores", TARGET_SHARE)
+    out.row(f"exchange_p50_ms_{len(fleet)}", statistics.median(each_ms), "ms")
+    out.row(f"exchange_p99_ms_{len(fleet)}", float(np.percentile(each_ms, 99)), "ms", TARGET_P99_MS)
+    out.row(f"exchange_max_ms_{len(fleet)}", max(each_ms), "ms")
+    out.row(f"join_cpu_s_{len(fleet)}", join_s, "s", TARGET_JOIN_S)
 
 
-def real_rows(fleet: Fleet, config: BatchingConfig, row: Row) -> None:
+def real_rows(fleet: Fleet, config: BatchingConfig, out: Printed) -> None:
     """Rows of the Ray actor."""
     each_ms, cpu_ms = real(fleet, config)
-    row("actor_exchange_p50_ms", statistics.median(each_ms), "ms")
-    row("actor_exchange_p99_ms", percentile(each_ms, 99), "ms")
-    row("actor_cpu_ms", cpu_ms, "ms")
+    out.row("actor_exchange_p50_ms", statistics.median(each_ms), "ms")
+    out.row("actor_exchange_p99_ms", float(np.percentile(each_ms, 99)), "ms")
+    out.row("actor_cpu_ms", cpu_ms, "ms")
     share = cpu_ms / 1000 * len(fleet) / config.period_s
-    # No target: several threads, of which Ray's own run beside the one that runs Python.
-    row(f"actor_cpu_share_{len(fleet)}", share, "cores")
+    # No target: Ray's threads run in parallel to the one that runs Python.
+    out.row(f"actor_cpu_share_{len(fleet)}", share, "cores")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--policy", default=BatchingConfig().policy, help="as brimful replay takes it (%(default)s)"
-    )
     parser.add_argument("--replicas", type=int, default=REPLICAS, help="default: %(default)s")
-    parser.add_argument("--no-ray", action="store_true", help="the pure part alone")
+    parser.add_argument("--no-ray", action="store_true", help="only the pure part")
     args = parser.parse_args(argv)
 
     profile = load_profile(PROFILE)
-    engine = EngineOptions(
-        max_num_seqs=profile.max_num_seqs, max_num_batched_tokens=profile.max_num_batched_tokens
-    )
-    config = parse_policy(args.policy, SLA, engine).batching
-    rows: list[dict[str, Any]] = []
-
-    def row(id_: str, value: float, unit: str, target: float | None = None) -> None:
-        rows.append({"id": id_, "value": round(value, 4), "unit": unit, "target": target})
-        print(f"{id_:32} {value:10.3f} {unit}" + (f"   (target {target:g})" if target else ""))
+    plan = parse_policy(BatchingConfig().policy, SLA, engine_of(profile))
+    config = plan.batching
+    out = Printed()
 
     periods = 1 + round((WARM_UP_S + MEASURED_S) / config.period_s)
-    fleet = Fleet(args.replicas, config, profile, periods)
-    pure_rows(fleet, config, row)
+    fleet = Fleet(args.replicas, plan, profile, periods)
+    pure_rows(fleet, config, out)
     if not args.no_ray:
-        real_rows(fleet, config, row)
-    print(json.dumps({"bench": "controller", "rows": rows}))
+        real_rows(fleet, config, out)
+    out.end("controller")
 
 
 if __name__ == "__main__":

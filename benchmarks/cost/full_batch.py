@@ -1,8 +1,8 @@
-"""Own code with a prompt in every step, by what an engine has to keep: ``make bench-scheduler``.
+"""Scheduler overhead with a prompt in every step, by setting: ``make bench-scheduler``.
 
-A batch stays full: who ends is followed by another at once. Time is virtual, on a card that leaves
-room for the prompts under the SLA, so what is decided does not go by how fast this machine is. The
-controller's law runs outside of what is counted, and its limits come with the next exchange.
+A batch stays full: each request that ends is replaced at once. Time is virtual, on a card that has
+time for prompts under the SLA, so decisions do not depend on the speed of this machine. The
+controller's law is not counted; its limits arrive with the next sync.
 """
 
 from collections.abc import Iterable
@@ -24,8 +24,8 @@ from simulator.workloads.requests import Request
 
 CARD = LinearCost(fixed_s=0.015, per_decode_s=6e-5, per_prefill_s=2e-5)
 PROMPT = 128
-LEASE_S = 5.0  # without limits for so long an engine decides by itself
-STEPS_PER_EXCHANGE = 15  # a period of 0.5 s at steps of 33 ms
+LEASE_S = 5.0  # without limits for this long an engine decides by itself
+STEPS_PER_SYNC = 15  # a period of 0.5 s at steps of 33 ms
 MAX_MODEL_LEN = 4096
 WAITING = 200
 CLASSES = parse_classes(
@@ -39,20 +39,20 @@ CLASSES = parse_classes(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is kept.
+    """The options of an engine and its requests.
 
     Args:
-        by_class: the requests are of three classes, a third each.
-        spare_tokens: KV memory for each request beyond what it holds at its end, tokens.
-        told: each request brings its length as ``max_tokens``; else nobody knows.
+        by_class: whether the requests are of three classes, a third each.
+        spare_tokens: KV memory per request beyond its tokens at the end.
+        known_lengths: each request has its output length as ``max_tokens``; else it is unknown.
         waiting: requests beyond the batch.
-        caching: vLLM's prefix caching is on.
+        caching: whether prefix caching is on.
     """
 
     sla: Sla
     by_class: bool = False
     spare_tokens: int = 64
-    told: bool = True
+    known_lengths: bool = True
     waiting: int = 0
     caching: bool = False
 
@@ -62,9 +62,9 @@ SETTINGS = {
     "no_sla": Setting(Sla()),
     "sla": Setting(SLA),
     "classes": Setting(SLA, by_class=True),
-    "short_kv": Setting(SLA, spare_tokens=-104, told=False),
+    "short_kv": Setting(SLA, spare_tokens=-104, known_lengths=False),
 }
-# Running requests, and the SLA that leaves room for their prompts.
+# By running requests, with an SLA that leaves time for their prompts.
 QUEUED = {
     running: Setting(Sla(itl_ms=itl_ms, ttft_ms=2000), waiting=WAITING, caching=True)
     for running, itl_ms in ((16, 50), (256, 50), (1024, 150))
@@ -75,7 +75,7 @@ class FullBatch:
     """An engine with ``running`` requests of as many tokens, of which one ends in each step.
 
     Attributes:
-        watch: runs in own code.
+        watch: measures scheduler overhead.
     """
 
     def __init__(self, running: int, setting: Setting) -> None:
@@ -100,7 +100,7 @@ class FullBatch:
         )
         self._make = RequestMaker(plan, MAX_MODEL_LEN, classes)
         self._numbers = count()
-        self._left: dict[str, int] = {}  # tokens that each is still to generate
+        self._left: dict[str, int] = {}  # tokens that each still has to generate
         self._loop, self._config = ControlLoop(), plan.batching
         self._limits: Any = None
         for number in range(running + setting.waiting):
@@ -109,14 +109,14 @@ class FullBatch:
     def _add(self, output_tokens: int) -> None:
         number, setting = next(self._numbers), self._setting
         service = list(CLASSES.by_name)[number % 3] if setting.by_class else None
-        told = output_tokens if setting.told else None
-        request = Request(0.0, PROMPT, output_tokens, max_tokens=told, service=service)
+        max_tokens = output_tokens if setting.known_lengths else None
+        request = Request(0.0, PROMPT, output_tokens, max_tokens=max_tokens, service=service)
         self._left[str(number)] = output_tokens
         self._scheduler.add_request(self._make(number, request, self._clock.now_s))
 
     @property
     def period_s(self) -> float:
-        """Seconds between two exchanges."""
+        """Seconds between two syncs."""
         return self._config.period_s
 
     @property
@@ -125,8 +125,8 @@ class FullBatch:
         return self._clock.now_s
 
     def step(self) -> float:
-        """One step; microseconds of own code in it."""
-        scheduler, before_ns = self._scheduler, self.watch.own_ns
+        """Run one step; returns its scheduler overhead, microseconds."""
+        scheduler, before_ns = self._scheduler, self.watch.overhead_ns
         scheduled = scheduler.schedule()
         sample, _ = step_sample(scheduled, 0.0)
         self._clock.now_s += CARD.step_s(*sample.features)
@@ -135,48 +135,48 @@ class FullBatch:
             self._left[output.request_id] -= len(output.new_token_ids)
             if output.finish_reason is not None:
                 self._add(self._output)
-        return (self.watch.own_ns - before_ns) / 1000
+        return (self.watch.overhead_ns - before_ns) / 1000
 
-    def exchange(self) -> float:
-        """What the channel does between two steps: limits in, report out; microseconds of it."""
-        before_ns = self.watch.own_ns
+    def sync(self) -> float:
+        """Sync between two steps: limits in, report out; returns its microseconds."""
+        before_ns = self.watch.overhead_ns
         report = self._scheduler.exchange(self._limits, "replica", "group")
-        took_us = (self.watch.own_ns - before_ns) / 1000
+        took_us = (self.watch.overhead_ns - before_ns) / 1000
         known = from_wire(EngineReport, report)
         self._limits = to_wire(self._loop.exchange(known, self._config, self.now_s))
         return took_us
 
 
-def own_code_full_us(setting: Setting, running: int, steps: Iterable[int]) -> list[float]:
-    """Own code of each of these steps, microseconds, once the batch is full."""
-    batch, own = FullBatch(running, setting), []
-    for index in range(running):  # the first ones are gone then
-        if index % STEPS_PER_EXCHANGE == 0:
-            batch.exchange()
+def overhead_full_us(setting: Setting, running: int, steps: Iterable[int]) -> list[float]:
+    """Scheduler overhead of each of these steps, microseconds, once the batch is full."""
+    batch, overhead = FullBatch(running, setting), []
+    for index in range(running):  # until the first ones have ended
+        if index % STEPS_PER_SYNC == 0:
+            batch.sync()
         batch.step()
     for index in steps:
-        own.append(batch.step())
-        if index % STEPS_PER_EXCHANGE == 0:
-            batch.exchange()
-    return own
+        overhead.append(batch.step())
+        if index % STEPS_PER_SYNC == 0:
+            batch.sync()
+    return overhead
 
 
 def step_delay_us(running: int, steps: Iterable[int], *, leased: bool) -> list[float]:
-    """All own code that delays each of these steps, microseconds, with a queue.
+    """All overhead that delays each of these steps, microseconds, with a queue.
 
     Args:
-        leased: limits and reports are exchanged with a controller; else the law runs inline.
+        leased: sync with a controller; else the law runs inline.
     """
     batch, delays = FullBatch(running, QUEUED[running]), list[float]()
     due_s = 0.0
 
     def step() -> float:
         nonlocal due_s
-        exchanged_us = 0.0
+        sync_us = 0.0
         if leased and batch.now_s >= due_s:
             due_s += batch.period_s
-            exchanged_us = batch.exchange()
-        return exchanged_us + batch.step()
+            sync_us = batch.sync()
+        return sync_us + batch.step()
 
     while batch.now_s < 2 * LEASE_S:
         step()

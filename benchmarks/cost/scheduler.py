@@ -1,21 +1,21 @@
-"""What the scheduler's own code costs per step: ``make bench-scheduler``.
+"""Scheduler overhead per step: ``make bench-scheduler``.
 
-The real scheduler and KV manager run in this process without a model. Own code is all that
-``DynamicBatchScheduler`` adds to vLLM's scheduler: its methods less vLLM's inside them, and its
-hooks inside vLLM's. ``step_delay`` is own code with all that delays a step: the exchange before it,
-or the law inline where there is no controller. Times are CPU time of this thread: what else runs on
-the machine is not in them.
+The real scheduler and KV manager run in this process without a model. Overhead is all that
+``DynamicBatchScheduler`` adds to vLLM's scheduler: its methods without vLLM's inside them, and its
+hooks inside vLLM's. ``step_delay`` is all overhead that delays a step: with the sync before it, or
+with the law inline if there is no controller. Times are CPU time of this thread, so other processes
+do not count.
 """
 
 import gc
-import json
 import statistics
 from collections.abc import Iterable
-from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
-from benchmarks.cost.full_batch import SETTINGS, own_code_full_us, step_delay_us
+from benchmarks.cost.full_batch import SETTINGS, overhead_full_us, step_delay_us
+from benchmarks.report.rows import Printed
 
 SIZES = (16, 256, 1024)
 FULL_TARGETS_US = 60.0, 150.0  # with prompts in every step, at 256 running: median and p99
@@ -24,36 +24,31 @@ STEPS = 1000
 
 
 def progress(steps: int, what: str) -> Iterable[int]:
-    """Counts the steps and shows how far they are."""
+    """Count the steps, with a progress bar."""
     return tqdm(range(steps), desc=what, leave=False, mininterval=0.5)
 
 
-def percentile(values: list[float], percent: int) -> float:
-    """The value that ``percent`` % do not pass."""
-    return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]
-
-
 def main() -> None:
-    rows: list[dict[str, Any]] = []
-
-    def row(id_: str, value: float, target: float | None = None) -> None:
-        rows.append({"id": id_, "value": round(value, 3), "unit": "us", "target": target})
-        print(f"{id_:32} {value:10.2f} us" + (f"   (target {target:g})" if target else ""))
-
-    gc.freeze()  # as EngineCore does at the end of its start
+    out = Printed()
+    gc.freeze()  # as EngineCore does once it has started
     for name, setting in SETTINGS.items():
-        own = own_code_full_us(setting, 256, progress(STEPS, name))
-        figures = {"median": statistics.median(own), "p99": percentile(own, 99)}
+        overhead = overhead_full_us(setting, 256, progress(STEPS, name))
+        figures = {"median": statistics.median(overhead), "p99": float(np.percentile(overhead, 99))}
         for (figure, value), wanted in zip(figures.items(), FULL_TARGETS_US, strict=True):
-            row(f"own_code_full_{name}_{figure}_us_256", value, wanted)
+            out.row(f"overhead_full_{name}_{figure}_us_256", value, "us", wanted)
     for name, leased in (("leased", True), ("inline", False)):
         for running in SIZES:
             steps = progress(STEPS // 2, f"{name}, {running}")
             delays = step_delay_us(running, steps, leased=leased)
             target = DELAY_TARGET_US if running == 256 else None
-            row(f"step_delay_{name}_median_us_{running}", statistics.median(delays))
-            row(f"step_delay_{name}_p99_us_{running}", percentile(delays, 99), target)
-    print(json.dumps({"bench": "scheduler", "rows": rows}))
+            out.row(f"step_delay_{name}_median_us_{running}", statistics.median(delays), "us")
+            out.row(
+                f"step_delay_{name}_p99_us_{running}",
+                float(np.percentile(delays, 99)),
+                "us",
+                target,
+            )
+    out.end("scheduler")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long our own code takes inside vLLM's scheduler: CPU time of this thread, less vLLM's."""
+"""Scheduler overhead: CPU time of this thread in our code inside vLLM's scheduler."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,22 +15,22 @@ class Watch:
     """Runs while our code is the innermost of the timed calls."""
 
     def __init__(self) -> None:
-        self.own_ns = 0
+        self.overhead_ns = 0
         self._ours = False
         self._since_ns = 0
 
     def switch(self, ours: bool) -> bool:
-        """From here on it is ours, or not; returns what it was before."""
+        """Enter our code or vLLM's; returns which it was before."""
         now_ns = time.thread_time_ns()
         before = self._ours
         if before:
-            self.own_ns += now_ns - self._since_ns
+            self.overhead_ns += now_ns - self._since_ns
         self._ours, self._since_ns = ours, now_ns
         return before
 
 
 def timed(cls: type, *, ours: bool, names: Sequence[str] = TIMED) -> type:
-    """``cls`` with the methods that both sides call switching the watch of the instance."""
+    """``cls``, with these methods switching the watch of the instance."""
 
     def switching(name: str) -> Callable[..., Any]:
         inherited = getattr(cls, name)
@@ -54,7 +54,7 @@ class _WatchedScheduler(VirtualScheduler):
 
 
 def watched_scheduler() -> type[VirtualScheduler]:
-    """The scheduler with a ``watch`` that runs in own code alone."""
-    # vLLM's timed methods come between ours and vLLM's in the order of lookup.
+    """The scheduler with a ``watch`` that measures its overhead."""
+    # In the order of lookup vLLM's timed methods come between ours and vLLM's.
     ours = timed(_WatchedScheduler, ours=True, names=(*TIMED, "exchange"))
     return type("WatchedVirtualScheduler", (ours, timed(AsyncScheduler, ours=False)), {})

@@ -1,4 +1,4 @@
-"""What becomes of requests when something fails under them (``make bench-faults``).
+"""Outcomes of requests while something fails (``make bench-faults``).
 
 A steady load from OpenAI's own client, retries on, over HTTP on an emulated fleet.
 """
@@ -39,7 +39,7 @@ from benchmarks.report.rows import Row, Section, exactly
 
 
 def measure(names: Sequence[str]) -> dict[str, Found]:
-    """Do these faults, one after the other."""
+    """The outcomes of these faults, one after the other."""
     found: dict[str, Found] = {}
     here = [name for name in names if name != NODE]
     if here:
@@ -72,7 +72,7 @@ def deaths_section(found: dict[str, Death], replicas: int, *, real: bool) -> Sec
     """How streams went on, with the gaps at the death."""
     engines = "tiny Llamas on CPUs, greedy" if real else "emulated"
     text = (
-        f"{replicas} replicas, {engines}; one engine gets a signal while all streams are under way"
+        f"{replicas} replicas, {engines}; one engine gets a signal while all streams run"
         f" ({HANG_S:g} s without an answer count as a hang). A stream is *wrong* if it is whole and"
         " a token is missing, came twice or is another one than without a death. Gaps: of the"
         " streams that moved, as their clients see them."
@@ -81,7 +81,7 @@ def deaths_section(found: dict[str, Death], replicas: int, *, real: bool) -> Sec
     errors = [f"- {SIGNALS[n][0]}: {error}" for n, one in found.items() for error in one.errors]
     return Section(
         "Deaths of engines", "how streams go on when their engine dies", text, rows,
-        ("\n".join(["What clients were told:", "", *(errors or ["- nothing"])]),), max_tokens=None,
+        ("\n".join(["Errors at clients:", "", *(errors or ["- nothing"])]),), max_tokens=None,
     )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def _death_rows(name: str, found: Death, *, real: bool) -> tuple[Row, ...]:
 
 
 def section(found: dict[str, Found]) -> Section:
-    """The figures with their targets, and what they were made from."""
+    """The figures with their targets, and the data behind them."""
     text = (
         f"{REPLICAS} emulated replicas of {SLOTS} slots, steps of `paper-fig3` slept, one class,"
         f" HeadroomRouter, HAProxy by `brimful-haproxy`. OpenAI's client with its two retries,"
@@ -165,7 +165,7 @@ def _errors(found: dict[str, Found]) -> str:
         for name, one in found.items()
         for error, number in one.counts.errors.items()
     ]
-    return "\n".join(["What the client was told:", "", *(lines or ["- nothing"])])
+    return "\n".join(["Errors at the client:", "", *(lines or ["- nothing"])])
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Steady load by OpenAI's own client, its retries on: how each request ended."""
+"""Steady load by OpenAI's own client with retries: how each request ended."""
 
 import asyncio
 import json
@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import httpx2
-from openai import APIConnectionError, APIError, APIStatusError
-from openai.types import Completion
+from openai import APIConnectionError, APIStatusError
 
-from benchmarks.live.stock_client import ID, StockClient
+from benchmarks.live.stock_client import Answer, StockClient
 
 TIMEOUT_S = 60.0
 OUTPUT_TOKENS = (15, 60)
@@ -26,7 +25,7 @@ MEANING: dict[End, str] = {
     "event": "ended with an error event inside the stream",
     "failed": "failed at the client before any byte, after its retries",
     "cut": "cut in the stream: an exception at the client, without an event",
-    "silent": "ended in the stream without a word",
+    "silent": "stream ended without an end or an error",
 }
 
 
@@ -36,7 +35,7 @@ class Outcome:
 
     Args:
         at_s: when it was sent, from the load's start.
-        attempts: HTTP exchanges.
+        attempts: HTTP attempts.
         ttft_s: to the first token, over all attempts; None: none came.
         error: of the last attempt.
     """
@@ -53,9 +52,9 @@ class Counts:
     """How the requests of a load ended.
 
     Args:
-        retried: needed more than one attempt.
+        retried: requests with more than one attempt.
         worst_ttft_s: the longest time to a first token, over all attempts.
-        errors: of those that were not whole, by how often.
+        errors: counts by message, of requests that were not whole.
     """
 
     sent: int
@@ -82,20 +81,15 @@ def count(outcomes: Sequence[Outcome]) -> Counts:
     )
 
 
-def ended(error: Exception | None, begun: bool, finished: bool) -> End:
-    """How a request ended.
-
-    Args:
-        error: what the client raised.
-        begun: a part of its answer had come.
-        finished: so had its end.
-    """
+def ended(answer: Answer) -> End:
+    """How a request ended."""
+    error = answer.error
     if error is None:
-        return "whole" if finished else "silent"
+        return "whole" if answer.finished else "silent"
     if isinstance(error, APIStatusError):
         reason = error.response.headers.get("x-brimful-reason")
         return "refused" if reason in REFUSALS else "failed"
-    if not begun:
+    if not answer.parts_s:
         return "failed"
     return "cut" if isinstance(error, APIConnectionError | httpx2.HTTPError) else "event"
 
@@ -129,31 +123,21 @@ class Load:
         return self.outcomes
 
     async def _one(self, client: StockClient, number: str) -> None:
-        at_s, begun_s, finished = client.now_s(), None, False
-        error: Exception | None = None
+        at_s, answer = client.now_s(), Answer()
         stream = self._rng.random() < STREAMED
         prompt = [self._rng.randrange(3, 500) for _ in range(self._rng.randint(20, 120))]
-        try:
-            answer = await client.api.completions.create(
-                model=self._model,
-                prompt=prompt,
-                max_tokens=self._rng.randint(*OUTPUT_TOKENS),
-                stream=stream,
-                extra_headers={ID: number},
-                extra_body={"ignore_eos": True},
-            )
-            if isinstance(answer, Completion):
-                begun_s, finished = client.now_s(), answer.choices[0].finish_reason is not None
-            else:
-                async for chunk in answer:
-                    begun_s = begun_s or client.now_s()
-                    finished |= any(choice.finish_reason for choice in chunk.choices)
-        except (APIError, httpx2.HTTPError) as raised:
-            error = raised
-        end = ended(error, begun_s is not None, finished)
-        ttft_s = None if begun_s is None else begun_s - at_s
-        said = "" if error is None else _said(error)
-        self.outcomes.append(Outcome(at_s, end, len(client.attempts[number]), ttft_s, said))
+        await client.ask(
+            number,
+            answer,
+            model=self._model,
+            prompt=prompt,
+            max_tokens=self._rng.randint(*OUTPUT_TOKENS),
+            stream=stream,
+            extra_body={"ignore_eos": True},
+        )
+        ttft_s = answer.parts_s[0] - at_s if answer.parts_s else None
+        said = "" if answer.error is None else _said(answer.error)
+        self.outcomes.append(Outcome(at_s, ended(answer), len(answer.attempts), ttft_s, said))
 
 
 def _said(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""Engines that die under streams: every token of every stream is looked at.
+"""Engines that die under streams: every token of every stream is checked.
 
-Emulated tokens say where they stand; of real engines the same prompts are answered before, greedily
-and undisturbed.
+Emulated tokens encode their position; real engines answer the same prompts before, greedily and
+undisturbed.
 """
 
 import asyncio
@@ -12,16 +12,14 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
 
-import httpx2
 import psutil
 import ray
-from openai import APIError
 
 from benchmarks.faults.client import TIMEOUT_S, ended
 from benchmarks.faults.stack import MODEL, SERVER, URL, Fleet
-from benchmarks.live.stock_client import ID, StockClient
+from benchmarks.live.stock_client import Answer, StockClient
 from controller.fleet.actor import find_controller
 from replicas.emulator.executor import POSITIONS, token_at
 from serve_app.demo.tiny_model import VOCAB
@@ -32,40 +30,40 @@ SIGNALS = {
     "engine_hangs": ("SIGSTOP: it hangs", signal.SIGSTOP),
 }
 STREAMS, TOKENS, BEGUN = 20, 300, 10
-ITL_S = 0.1  # in which a token of a stream that stays is in time
-TOLD_S = 30.0  # for the controller to know what became of them
+ITL_S = 0.1  # a token of a stream that does not move is in time within this
+TOLD_S = 30.0  # for the controller to learn their outcomes
 
 
 @dataclass(slots=True)
-class Stream:
-    """What a client saw of one answer.
+class Stream(Answer):
+    """A streamed answer to ``prompt``.
 
     Args:
-        at_s: when each part of it came.
-        end: as of ``benchmarks.faults.client``.
+        end: one of ``benchmarks.faults.client.MEANING``.
     """
 
-    prompt: list[int]
-    tokens: list[int] = field(default_factory=list)
-    at_s: list[float] = field(default_factory=list)
+    prompt: list[int] = field(default_factory=list)
     end: str = ""
-    error: str = ""
+
+    @property
+    def gaps_s(self) -> list[tuple[float, float]]:
+        """Length and end of each gap between two parts."""
+        return [(b - a, b) for a, b in pairwise(self.parts_s)]
 
     @property
     def longest_gap_s(self) -> float:
-        """Between two parts."""
-        return max((b - a for a, b in zip(self.at_s, self.at_s[1:], strict=False)), default=0.0)
+        return max((gap_s for gap_s, _ in self.gaps_s), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What became of the streams of one death.
+    """The outcome of one death.
 
     Args:
         wrong: whole streams with tokens that are not those expected.
-        outcomes: of the dead engine's requests, as the controller was told.
-        gaps_s: of those that moved, the longest first.
-        others: shares of the gaps of other streams that are at most ``ITL_S``: before and after.
+        outcomes: counts of the dead engine's requests, by the controller.
+        gaps_s: longest gaps of the streams that moved, the longest first.
+        others: share of the other streams' gaps within ``ITL_S``, before and after.
     """
 
     streams: int
@@ -103,18 +101,18 @@ def prompts(count: int) -> list[list[int]]:
 
 
 def death(there: Fleet, sent: signal.Signals, count: int, *, emulated: bool) -> Death:
-    """Send one engine a signal while so many streams are under way."""
+    """Send one engine a signal while ``count`` streams run."""
     there.wait_whole()
     while len(engines(there)) < there.count:  # Ray Serve may not know yet of the last one's end
         time.sleep(0.5)
         there.wait_whole()
-    asked = prompts(count)
+    sent_prompts = prompts(count)
     if emulated:
-        expected = [[token_at(len(p) + i, VOCAB) for i in range(TOKENS)] for p in asked]
+        expected = [[token_at(len(p) + i, VOCAB) for i in range(TOKENS)] for p in sent_prompts]
     else:
-        whole, _ = asyncio.run(_streams(there, asked, None, emulated=False))
+        whole, _ = asyncio.run(_streams(there, sent_prompts, None, emulated=False))
         expected = [one.tokens for one in whole]
-    seen, died_s = asyncio.run(_streams(there, asked, sent, emulated=emulated))
+    seen, died_s = asyncio.run(_streams(there, sent_prompts, sent, emulated=emulated))
     ends: dict[str, int] = {}
     for one in seen:
         ends[one.end] = ends.get(one.end, 0) + 1
@@ -127,26 +125,21 @@ def death(there: Fleet, sent: signal.Signals, count: int, *, emulated: bool) -> 
     moved = outcomes.get("moved", 0)
     gaps_s = [one.longest_gap_s for one in known[:moved]]
     others = in_time(known, 0.0, died_s), in_time(known[moved:], died_s, math.inf)
-    errors = tuple(sorted({one.error for one in seen if one.error}))
+    errors = tuple(sorted({repr(one.error)[:200] for one in seen if one.error}))
     return Death(count, ends, sum(wrong), outcomes, gaps_s, errors, others)
 
 
 def in_time(streams: Sequence[Stream], since_s: float, until_s: float) -> float:
     """The share of gaps that ended then and are at most ``ITL_S``."""
-    gaps_s = [
-        b - a
-        for one in streams
-        for a, b in zip(one.at_s, one.at_s[1:], strict=False)
-        if since_s < b <= until_s
-    ]
+    gaps_s = [gap for one in streams for gap, end_s in one.gaps_s if since_s < end_s <= until_s]
     return sum(gap <= ITL_S for gap in gaps_s) / max(len(gaps_s), 1)
 
 
 async def _streams(
-    there: Fleet, asked: list[list[int]], sent: signal.Signals | None, *, emulated: bool
+    there: Fleet, sent_prompts: list[list[int]], sent: signal.Signals | None, *, emulated: bool
 ) -> tuple[list[Stream], float]:
     """The streams, and when the engine died by their clients' clock."""
-    seen, died_s = [Stream(prompt) for prompt in asked], 0.0
+    seen, died_s = [Stream(prompt=prompt) for prompt in sent_prompts], 0.0
     client = StockClient(URL, TIMEOUT_S)
     async with client.api:
         tasks = [asyncio.create_task(_one(client, str(i), s, emulated)) for i, s in enumerate(seen)]
@@ -160,30 +153,19 @@ async def _streams(
 
 
 async def _one(client: StockClient, number: str, seen: Stream, emulated: bool) -> None:
-    error: Exception | None = None
-    finished = False
     # A greedy answer of random weights would be one token again and again.
     more = {"vllm_xargs": {POSITIONS: 1}} if emulated else {"repetition_penalty": 1.3}
-    try:
-        answer = await client.api.completions.create(
-            model=MODEL,
-            prompt=seen.prompt,
-            max_tokens=TOKENS,
-            temperature=0,
-            stream=True,
-            extra_headers={ID: number},
-            extra_body={"ignore_eos": True, "return_token_ids": True, **more},
-        )
-        async for chunk in answer:
-            for choice in chunk.choices:
-                told: Any = choice.model_extra or {}
-                if tokens := told.get("token_ids"):
-                    seen.tokens += tokens
-                    seen.at_s.append(client.now_s())
-                finished |= choice.finish_reason is not None
-    except (APIError, httpx2.HTTPError) as raised:
-        error, seen.error = raised, f"{type(raised).__name__}: {raised}"[:200]
-    seen.end = ended(error, bool(seen.tokens), finished)
+    await client.ask(
+        number,
+        seen,
+        model=MODEL,
+        prompt=seen.prompt,
+        max_tokens=TOKENS,
+        temperature=0,
+        stream=True,
+        extra_body={"ignore_eos": True, "return_token_ids": True, **more},
+    )
+    seen.end = ended(seen)
 
 
 def engines(there: Fleet) -> list[psutil.Process]:

@@ -1,4 +1,4 @@
-"""The faults: each is done once to a fleet under load, and the fleet has to become whole again."""
+"""The faults: each happens once to a fleet under load, which has to recover."""
 
 import asyncio
 import contextlib
@@ -31,9 +31,9 @@ from controller.fleet.actor import find_controller
 
 RATE_PER_S, BURST_PER_S = 8.0, 16.0
 BEFORE_S, AFTER_S = 4.0, 14.0  # of load, before and after a fault
-UNTIL_RAY_NOTICES_S = 70.0  # half a minute after HAProxy went, Ray puts another in its place
+UNTIL_RAY_NOTICES_S = 70.0  # Ray replaces HAProxy half a minute after its end
 DISCONNECTS, TOGETHER = 10_000, 60
-STAYS_S = 0.25  # a client that leaves does so within this time, at random
+STAYS_S = 0.25  # clients leave at a random time within this
 IDLE_S = 60.0
 CONTROLLER, NAMESPACE = "SERVE_CONTROLLER_ACTOR", "serve"
 
@@ -42,11 +42,11 @@ Do = Callable[[Fleet], None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of the requests around one fault.
+    """The outcome of one fault.
 
     Args:
-        whole_after_s: from the fault to a whole fleet.
-        left: what was still held after the clients had gone; by what it is.
+        whole_after_s: from the fault until the fleet has recovered.
+        left: resources still held after the clients had gone, by kind.
     """
 
     counts: Counts
@@ -107,7 +107,7 @@ WHAT = {name: what for name, (what, _) in KILLS.items()} | {
 
 
 def run(there: Fleet, do: Do) -> Found:
-    """What became of a steady load while ``do`` was done."""
+    """The outcome of a fault under a steady load."""
     there.wait_whole()
     per_s = BURST_PER_S if do is redeploy else RATE_PER_S
 
@@ -127,16 +127,16 @@ def run(there: Fleet, do: Do) -> Found:
 
 
 def disconnects(there: Fleet, number: int = DISCONNECTS) -> Found:
-    """Clients that leave before their answer's end, under a steady load that stays."""
+    """Clients that leave before their answer's end, next to a steady load."""
     there.wait_whole()
 
     async def leave() -> Counts:
         load = Load(URL, MODEL, RATE_PER_S / 2)
         running = asyncio.create_task(load.run())
-        room, rng = asyncio.Semaphore(TOGETHER), random.Random(0)
+        slots, rng = asyncio.Semaphore(TOGETHER), random.Random(0)
 
         async def one() -> None:
-            async with room:
+            async with slots:
                 await asked_and_gone(rng.random() * STAYS_S, stream=rng.random() < 0.5)
 
         await asyncio.gather(*(one() for _ in range(number)))
@@ -165,7 +165,7 @@ async def asked_and_gone(stays_s: float, *, stream: bool) -> None:
 
 
 def _left(there: Fleet) -> dict[str, int]:
-    """What an idle fleet has none of."""
+    """Resources that an idle fleet does not hold."""
     known = reports()
     return {
         "requests in engines": sum(r.running + r.waiting for r in known),
@@ -202,7 +202,7 @@ def remove(node: psutil.Process) -> None:
 
 
 def node_removed() -> Found:
-    """Two nodes with a replica each; the one without HAProxy and Serve's controller goes."""
+    """Two nodes with a replica each; the one without HAProxy and Serve's controller is killed."""
     with (
         fleet(application(bundle={PER_NODE: 1}), {PER_NODE: 1}) as there,
         second_node(there) as node,

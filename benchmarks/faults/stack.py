@@ -1,4 +1,4 @@
-"""The fleet that faults happen to: two emulated replicas behind a router and HAProxy."""
+"""The fleet of the faults bench: two emulated replicas behind a router and HAProxy."""
 
 import contextlib
 import csv
@@ -22,12 +22,12 @@ from controller.records import ReplicaReport
 PORT, MODEL = 8128, "faulty"
 URL = f"http://127.0.0.1:{PORT}/v1"
 REPLICAS, SLOTS = 2, 32
-HANG_S = 5.0  # after which an engine counts as dead
+HANG_S = 5.0  # without an answer, until an engine counts as dead
 TIMEOUT_S = 420.0
 REACHED_IN_A_ROW = 5
 SERVER, ROUTER = ("EmulatedServer:", "BrimfulServer:"), "LLMRouter"
 WAITING = "brimful_without_first_token"
-PER_NODE = "faulty_slot"  # a resource of which each node has one, and a replica takes one
+PER_NODE = "faulty_slot"  # resource: one for each node, and a replica takes one
 
 
 class FaultsError(BrimfulError):
@@ -51,7 +51,7 @@ def application(
 
 
 def real_application(replicas: int = REPLICAS) -> dict[str, Any]:
-    """As many engines of a tiny model, in float32: a greedy answer does not depend on its batch."""
+    """Engines of a tiny model in float32, so that a greedy answer does not depend on its batch."""
     app = application(replicas=replicas)
     (entry,) = app["args"]["llm_configs"]
     del entry["emulate"]
@@ -65,14 +65,14 @@ def real_application(replicas: int = REPLICAS) -> dict[str, Any]:
 
 
 class Fleet(Deployed):
-    """The deployed fleet, and where its processes are."""
+    """The deployed fleet and its processes."""
 
     count = REPLICAS
 
-    def deploy(self, application: dict[str, Any]) -> None:
+    def deploy(self, application: dict[str, Any], timeout_s: float | None = None) -> None:
         (entry,) = application["args"]["llm_configs"]
         self.count = entry["deployment_config"]["num_replicas"]
-        super().deploy(application)
+        super().deploy(application, timeout_s)
 
     def wait_whole(self, timeout_s: float = TIMEOUT_S) -> None:
         """Return once all replicas and the router run, report, and are reached.
@@ -126,7 +126,7 @@ class Fleet(Deployed):
         )
 
     def without_first_token(self) -> int:
-        """Requests that were let in and got no token yet, as Ray exports it (every 10 s or so)."""
+        """Admitted requests without a token, as Ray exports it (about every 10 s)."""
         (node,) = ray.nodes()
         page = requests.get(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics", timeout=10)
         lines = [line for line in page.text.splitlines() if WAITING in line and line[0] != "#"]

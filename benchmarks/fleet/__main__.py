@@ -1,11 +1,11 @@
-"""Ours beside the best rival, day by day: ``make bench-elastic``.
+"""Ours versus the best rival, day by day: ``make bench-elastic``.
 
 A fleet in virtual time (``brimful fleet``, decision 23). Each rival's constants, and Ray Serve's
-delays, factors and look-back around it, are those that a search for the very day has ended with
-(benchmarks/fleet/settings.json; the search: fa45f09f). Ours is as shipped on all days.
-2744ba77 has an oracle beside them, which knows the future.
-Replica-hours count from the decision to start until the replica is empty, and only where 99% of all
-requests were inside the SLA. Every run is kept in ``.cache/elastic.sqlite``.
+delays, factors and look-back around it, were found by a search for that day
+(benchmarks/fleet/settings.json; the search: fa45f09f). Ours has its defaults on all days.
+2744ba77 has an oracle as well, which knows the future.
+Replica-hours count from the decision to start until the replica is empty, and only if 99% of all
+requests were inside the SLA. Results are cached in ``.cache/elastic.sqlite``.
 """
 
 import time
@@ -26,21 +26,21 @@ from controller.config import Sla
 from controller.data_file import read_json
 from replicas.profiles.profile_file import load_profile
 from simulator.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
-from simulator.fleet.course import Course, Result, result
 from simulator.fleet.days import shipped_days
 from simulator.fleet.outcome import SHARE
 from simulator.fleet.policies import OURS, RIVALS
-from simulator.fleet.simulate import Ground
+from simulator.fleet.simulate import Scenario
+from simulator.fleet.trajectory import Result, Trajectory
 
 SETTINGS = Path(__file__).parent / "settings.json"
 STARTUP_S = 100.0
 OVER_RIVAL = 0.85
 Found = Mapping[str, Result]  # by policy: `brimful`, `NAME tuned`
-REAL_DAYS = "real days"  # whose names begin with "day-": one setting has to serve them all
+REAL_DAYS = "real days"  # names begin with "day-"; here: one setting for all of them
 
 
 class Specs(RootModel[dict[str, dict[str, str]]]):
-    """What searches have ended with, by day or ``REAL_DAYS``, and by rival."""
+    """Settings found by searches, by day or ``REAL_DAYS``, and by rival."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +52,18 @@ class Task:
 
 
 @cache
-def course_of(day: str) -> Course:
-    """The one draw of a day."""
+def trajectory_of(day: str) -> Trajectory:
+    """The requests of a day."""
     quiet()
     (found,) = (one for one in shipped_days() if one.name == day)
     sla = Sla(itl_ms=ITL_MS, ttft_ms=TTFT_MS)
     profile = load_profile(PROFILE)
-    return Course(found, Ground(profile, sla, STARTUP_S, tick_s=10.0, seed=FIRST_SEED))
+    return Trajectory(found, Scenario(profile, sla, STARTUP_S, tick_s=10.0, seed=FIRST_SEED))
 
 
 def measure(task: Task) -> Result:
-    """What the policy made of the day."""
-    course = course_of(task.day)
-    return result(course.day, task.spec, course.outcome(task.spec))
+    """The policy's figures for the day."""
+    return trajectory_of(task.day).result(task.spec)
 
 
 def settings_of(bench: Bench) -> dict[str, dict[str, str]]:
@@ -106,13 +105,13 @@ def run(bench: Bench, days: Sequence[str], specs: Mapping[str, Mapping[str, str]
 
 
 def best_rival(found: Found) -> Result | None:
-    """The cheapest rival that keeps the SLA, each at its best; None where none does."""
+    """The cheapest rival that keeps the SLA, each at its best; None: none does."""
     rivals = [one for name, one in found.items() if name.endswith(" tuned") and one.keeps]
     return min(rivals, key=lambda one: one.replica_hours, default=None)
 
 
 def rows_of(day: str, found: Found) -> list[Row]:
-    """A day's figures; what does not keep the SLA has no hours that count."""
+    """A day's figures; hours outside the SLA do not count."""
     ours, rival = found[OURS], best_rival(found)
     at = f"elastic_{day.replace('-', '_')}"
     rows = [
@@ -127,7 +126,7 @@ def rows_of(day: str, found: Found) -> list[Row]:
 
 
 def day_table(day: str, found: Found) -> str:
-    """What each policy made of a day; hours outside the SLA in parentheses."""
+    """Each policy's figures for a day; hours outside the SLA in parentheses."""
     head = ("policy", "setting", "inside", "replica-hours", "reversals/h")
     lines = []
     for name, one in found.items():
@@ -141,7 +140,7 @@ def day_table(day: str, found: Found) -> str:
 def main() -> None:
     every = [day.name for day in shipped_days()]
     parser = parser_of(__doc__, every, "DAY")
-    parser.add_argument("--rival", nargs="+", choices=RIVALS, default=[], help="these alone")
+    parser.add_argument("--rival", nargs="+", choices=RIVALS, default=[], help="only these")
     args = parser.parse_args()
     began_s = time.monotonic()
     with bench_of(args, (FIRST_SEED,), CACHE / "elastic.sqlite", tuple(args.rival)) as bench:

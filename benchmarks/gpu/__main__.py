@@ -1,12 +1,11 @@
-"""What control is worth on this card, in the order of worth, until the time is over.
+"""The worth of control on this card, the most important parts first, until the time is over.
 
-python -m benchmarks.gpu --out DIR [--budget-s 520] [--parts steps beside serve]
+python -m benchmarks.gpu --out DIR [--budget-s 520] [--parts steps overhead serve]
 """
 
 import argparse
 import json
 import os
-import sys
 import time
 from dataclasses import replace
 from importlib.util import find_spec
@@ -17,7 +16,8 @@ from benchmarks.gpu.card import describe
 from benchmarks.gpu.tuning import WORKLOADS, Tuner
 from benchmarks.report.document import ROOT
 
-PARTS = ("steps", "beside", "serve")
+PARTS = ("steps", "overhead", "serve")
+FORMERLY = {"beside": "overhead"}  # for one release
 SLA_STEPS = 1.85  # the tight SLA in steps of one request: 50 ms on the machine of the paper
 RELAXED_MS = 25.0
 
@@ -26,21 +26,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "gpu")
     parser.add_argument("--budget-s", type=float, default=520.0)
-    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
-    parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS))
-    parser.add_argument("--itl-ms", type=float, help="default: 1.85 steps of one request")
     parser.add_argument(
-        "--relaxed-ms", type=float, default=RELAXED_MS, help="ITL target of the other workloads"
+        "--parts", nargs="+", default=list(PARTS), choices=PARTS, type=lambda n: FORMERLY.get(n, n)
     )
+    parser.add_argument("--itl-ms", type=float, help="default: 1.85 steps of one request")
     parser.add_argument("--seconds", type=float, default=12.0, help="duration of arrivals in a run")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--eager", action="store_true", help="without CUDA graphs")
     parser.add_argument(
         "--try", dest="tiny", action="store_true", help="use the tiny model, on any machine"
     )
     args = parser.parse_args()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    if find_spec("flashinfer") is None:  # vLLM takes it to be there on Hopper
+    if find_spec("flashinfer") is None:  # vLLM expects it on Hopper
         os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     budget = Budget(args.budget_s)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -75,11 +72,11 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
 
     began_s = time.monotonic()
     model = make_model(ROOT / ".cache", tiny=args.tiny)
-    # On CPU the share is of the machine's memory, which others use as well.
+    # On CPU this is a share of the machine's memory, which others use as well.
     size = (
         Size(32, 512, 2048, 0.1, enforce_eager=True, block_size=32)
         if args.tiny
-        else Size(1024, 8192, 20_480, enforce_eager=args.eager)
+        else Size(1024, 8192, 20_480)
     )
     engine = Engine(model, size)
     static = engine.governor(parse_batching({"policy": "static"}))
@@ -111,31 +108,29 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
     tight_ms = args.itl_ms or round(SLA_STEPS * profile.step_s(1, 500, 0, 0) * 1000, 1)
     sizes = Sizes(seconds=args.seconds, skip_s=args.seconds / 4)
     if args.tiny:
-        sizes = replace(sizes, beside=32)
+        sizes = replace(sizes, overhead_requests=32)
     contest = Contest(engine, profile, spec, tuner, args.out, sizes)
     contest.row("gpu_table_mape", off[0], "%", 5)
     contest.row("gpu_table_p99", off[1], "%", 15)
     contest.row("gpu_step_of_one", 1000 * profile.step_s(1, 500, 0, 0), "ms")
     contest.row("gpu_launch", 1000 * launch.graph_s, "ms")
     contest.row("gpu_launch_eager", 1000 * launch.eager_s, "ms")
-    serves = [(args.workloads[0], tight_ms, load) for load in LOADS]
+    serves = [(WORKLOADS[0], tight_ms, load) for load in LOADS]
     serves += [
-        (workload, tight_ms if args.tiny else args.relaxed_ms, LOADS[0])
-        for workload in args.workloads[1:]
+        (workload, tight_ms if args.tiny else RELAXED_MS, LOADS[0]) for workload in WORKLOADS[1:]
     ]
-    rows = [contest.row_of(*serve) for serve in serves]
+    cases = [contest.case_of(*serve) for serve in serves]
     if "serve" in args.parts:
-        for row in rows:
-            contest.ask(row)
-    if "beside" in args.parts:
-        contest.beside_plain(budget.part(args.budget_s * 0.1))
-    for row, (_, _, load) in zip(rows, serves, strict=True):
+        for case in cases:
+            contest.tune(case)
+    if "overhead" in args.parts:
+        contest.overhead(budget.part(args.budget_s * 0.1))
+    for case, (_, _, load) in zip(cases, serves, strict=True):
         if "serve" in args.parts:
-            contest.serve(row, load, args.rounds, budget)
+            contest.serve(case, load, args.rounds, budget)
     left_out = ", ".join(dict.fromkeys(budget.left_out)) or "nothing"
     print(f"{card['described']}; left out: {left_out}; {budget.left_s:.0f} s left")
-    print(json.dumps({"bench": "gpu", "rows": contest.rows}))
-    sys.stdout.flush()
+    contest.end("gpu")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Time that a run on a card may take: what there is no room for is left out, and named."""
+"""The time of a run on a card: parts without enough time are left out, and named."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ class Budget:
     """Seconds from now on.
 
     Attributes:
-        left_out: what there was no room for.
+        left_out: parts without enough time.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -21,15 +21,15 @@ class Budget:
         """Seconds that are left; 0 if none are."""
         return max(self._until_s - self._clock(), 0.0)
 
-    def room(self, seconds: float, what: str) -> bool:
-        """Whether so much is left; else ``what`` is noted as left out."""
+    def allows(self, seconds: float, what: str) -> bool:
+        """Whether this much is left; otherwise ``what`` is added to ``left_out``."""
         if seconds <= self.left_s:
             return True
         self.left_out.append(what)
         return False
 
     def part(self, seconds: float) -> "Budget":
-        """So much of it, or what is left; what it leaves out, this one names too."""
+        """A part of this budget, at most what is left; both share ``left_out``."""
         part = Budget(min(seconds, self.left_s), self._clock)
         part.left_out = self.left_out
         return part

@@ -1,4 +1,4 @@
-"""Which card, driver and software a figure was measured on."""
+"""Card, driver and software of a figure."""
 
 import importlib.metadata
 import subprocess

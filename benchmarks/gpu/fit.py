@@ -20,7 +20,7 @@ from replicas.profiles.profile_file import HBM_EFFICIENCY, PREFILL_EFFICIENCY
 
 
 def held_out(samples: Sequence[StepSample]) -> tuple[list[StepSample], list[StepSample]]:
-    """Four fifths to fit, one fifth to judge by; the same ones every time."""
+    """Four fifths to fit and one fifth to test, equal every time."""
     order = np.random.default_rng(0).permutation(len(samples))
     judged = {int(k) for k in order[: len(samples) // 5]}
     return (
@@ -30,7 +30,7 @@ def held_out(samples: Sequence[StepSample]) -> tuple[list[StepSample], list[Step
 
 
 def fit_table(samples: Sequence[StepSample], tokens: Sequence[int]) -> TableCost:
-    """Times at these token counts, and what KV, tokens x context and a prompt in the step add.
+    """Times at these token counts, and the additions of KV, tokens x context and a prompt.
 
     Least squares of relative errors; nothing is negative.
     """
@@ -52,9 +52,9 @@ GPU_BOUND = 1.15  # times the launch
 
 
 def fit_launch(alone: Sequence[StepSample], graph_tokens: int) -> Launch:
-    """What a launch takes, from chunks alone between steps of decodes; seconds.
+    """The time of a launch, from chunks alone between steps of decodes; seconds.
 
-    The shortest that is larger than graphs are is the least bound by the card.
+    The shortest step beyond the largest graph is the least bound by the card.
     """
     small = [s.duration_s for s in alone if s.decodes + s.prefill_tokens <= graph_tokens]
     large = [s.duration_s for s in alone if s.decodes + s.prefill_tokens > graph_tokens]
@@ -80,7 +80,7 @@ def profile_entry(
         "model": model.name,
         "tensor_parallel": 1,
         **shape,
-        # Bandwidth and rate are those at which the format's formulas give what was measured.
+        # Bandwidth and rate that give the measured times in the format's formulas.
         "hbm_gb_per_s": shape["kv_bytes_per_token"]
         / (HBM_EFFICIENCY * 1e9 * max(cost.per_kv_s, 1e-12)),
         "bf16_tflops": flops / (PREFILL_EFFICIENCY * 1e12 * max(cost.per_context_s, 1e-16)),

@@ -1,6 +1,6 @@
-"""What a step takes: decodes and their KV tokens, prompts with decodes, one chunk by itself.
+"""Step times: decodes and their KV tokens, prompts with decodes, one chunk by itself.
 
-The last is what a launch takes: with a step ahead, the step before waits for it
+The last is the time of a launch: with a step ahead, the step before waits for it
 (``replicas.engine.intervals``).
 """
 
@@ -26,15 +26,16 @@ class Grid:
 
     Args:
         decodes, contexts: each number of decodes at each context.
-        prompts, chunks, beside: each prompt in chunks of each size, with so many decodes ...
-        context: ... of this context.
+        prompts, chunks, prompt_decodes: each prompt in chunks of each size, with each of these
+            numbers of decodes.
+        context: of these decodes.
     """
 
     decodes: tuple[int, ...]
     contexts: tuple[int, ...]
     prompts: tuple[int, ...]
     chunks: tuple[int, ...]
-    beside: tuple[int, ...]
+    prompt_decodes: tuple[int, ...]
     context: int = 256
 
     @property
@@ -48,7 +49,7 @@ CARD = Grid(
     contexts=(64, 512, 1536),
     prompts=(4096, 12288),
     chunks=(16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096),
-    beside=(0, 16, 64, 192, 320),
+    prompt_decodes=(0, 16, 64, 192, 320),
 )
 TRY = Grid((1, 2, 4, 8, 16, 24), (32, 128), (512,), (32, 64, 128, 256), (0, 4), 32)
 
@@ -57,20 +58,20 @@ def measure(
     engine: Engine, grid: Grid, budget: Budget
 ) -> tuple[list[StepSample], list[StepSample]]:
     """The median step of each cell; and of each chunk alone between steps of decodes."""
-    cells = len(grid.contexts) + len(grid.beside) + 1
+    cells = len(grid.contexts) + len(grid.prompt_decodes) + 1
     found: list[StepSample] = []
     alone: list[StepSample] = []
     with tqdm(total=cells, desc="steps", leave=False) as bar:
-        if budget.room(1.0, "chunks alone"):  # first: without launches no replay is right
+        if budget.allows(1.0, "chunks alone"):  # first: without launches no replay is right
             alone = _alone(engine, grid, budget)
         bar.update()
         for context in grid.contexts:
-            if budget.room(1.0, f"steps of decodes at a context of {context}"):
+            if budget.allows(1.0, f"steps of decodes at a context of {context}"):
                 found += _decodes(engine, context, grid.decodes, budget)
             bar.update()
-        for beside in grid.beside:
-            if budget.room(1.0, f"steps with prompts beside {beside} decodes"):
-                found += _prompts(engine, beside, grid, budget)
+        for decodes in grid.prompt_decodes:
+            if budget.allows(1.0, f"steps with prompts and {decodes} decodes"):
+                found += _prompts(engine, decodes, grid, budget)
             bar.update()
     return found, alone
 
@@ -78,7 +79,7 @@ def measure(
 def _decodes(
     engine: Engine, context: int, counts: Sequence[int], budget: Budget
 ) -> list[StepSample]:
-    """From the most decodes to the fewest: each batch is the one before without some of it."""
+    """From the most decodes to the fewest: each batch is a part of the one before."""
     steps = len(counts) * (STEPS + SETTLE)
     fit = [n for n in counts if n * (context + 2 * steps) <= engine.kv_tokens]
     running = _fill(engine, max(fit, default=0), context)
@@ -94,17 +95,17 @@ def _decodes(
     return found
 
 
-def _prompts(engine: Engine, beside: int, grid: Grid, budget: Budget) -> list[StepSample]:
+def _prompts(engine: Engine, decodes: int, grid: Grid, budget: Budget) -> list[StepSample]:
     """The prompts, one after the other, in each chunk with the same decodes."""
     scheduler: Any = engine.scheduler
-    _fill(engine, beside, grid.context)
+    _fill(engine, decodes, grid.context)
     found: list[StepSample] = []
     for prompt in grid.prompts:
         for chunk in grid.chunks:
-            fits = chunk <= prompt and beside + chunk <= engine.size.max_num_batched_tokens
+            fits = chunk <= prompt and decodes + chunk <= engine.size.max_num_batched_tokens
             if not fits or not budget.left_s:
                 continue
-            scheduler.token_budget = beside + chunk
+            scheduler.token_budget = decodes + chunk
             added = engine.add(prompt, 2)
 
             def goes_on(taken: Sequence[StepSample], added: str = added) -> bool:
@@ -114,17 +115,17 @@ def _prompts(engine: Engine, beside: int, grid: Grid, budget: Budget) -> list[St
             scheduler.token_budget = None
             if added in scheduler.requests:
                 engine.core.abort_requests([added])
-            whole = [s for s in samples if (s.decodes, s.prefill_tokens) == (beside, chunk)]
+            whole = [s for s in samples if (s.decodes, s.prefill_tokens) == (decodes, chunk)]
             found += _median(whole[1:] or whole)
-            _recorded(engine, lambda taken: bool(beside) and len(taken) < SETTLE)
+            _recorded(engine, lambda taken: bool(decodes) and len(taken) < SETTLE)
     engine.clear()
     return found
 
 
 def _alone(engine: Engine, grid: Grid, budget: Budget) -> list[StepSample]:
     """One chunk, then decodes alone, and again."""
-    beside = grid.beside[1]
-    _fill(engine, beside, grid.context)
+    decodes = grid.prompt_decodes[1]
+    _fill(engine, decodes, grid.context)
     found: list[StepSample] = []
     for chunk in grid.chunks:
         taken: list[StepSample] = []
@@ -143,7 +144,7 @@ def _median(samples: Sequence[StepSample]) -> list[StepSample]:
 
 
 def _fill(engine: Engine, n: int, context: int) -> list[str]:
-    """So many requests that decode until they are aborted."""
+    """Requests that decode until they are aborted."""
     scheduler: Any = engine.scheduler
     names = [engine.add(context, None) for _ in range(n)]
     while scheduler.waiting or any(not r.num_output_tokens for r in scheduler.running):
@@ -152,7 +153,7 @@ def _fill(engine: Engine, n: int, context: int) -> list[str]:
 
 
 def _recorded(engine: Engine, goes_on: Callable[[Sequence[StepSample]], bool]) -> list[StepSample]:
-    """Steps as long as this says so of those that were taken."""
+    """Run and record steps while ``goes_on`` permits it, given those so far."""
     scheduler: Any = engine.scheduler
     scheduler.samples, scheduler.recording = [], True
     while engine.busy() and goes_on(scheduler.samples):

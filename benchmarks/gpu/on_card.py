@@ -1,11 +1,10 @@
-"""A run on a bare machine with a card: unpack, check, and measure what there is time for.
+"""A run on a bare machine with a card: unpack, check, and measure within the time.
 
     python3 -m benchmarks.gpu.on_card [ARCHIVE ...] --out OUT [-- OPTIONS]
 
-Archives are those of ``benchmarks.gpu.pack``; what an earlier call unpacked is still there. OPTIONS
-go to ``benchmarks.gpu``. Each result is in OUT as
-soon as it is known, and the whole ends within the budget, unpacking included. Only the standard
-library is there at this point.
+Archives are those of ``benchmarks.gpu.pack``; earlier ones stay unpacked. OPTIONS go to
+``benchmarks.gpu``. Each result is in OUT as soon as it is known, and all ends within the budget,
+unpacking included. This module needs only the standard library.
 """
 
 import argparse
@@ -19,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SITE = Path(tempfile.gettempdir()) / "brimful-card"
 CHECK_S = 60.0  # 10 to 30 on an idle machine
-END_S = 20.0  # what a bench may need after its budget, to stop what it started
+END_S = 20.0  # for a bench to stop its processes after its budget
 CHECK = """
 import benchmarks.gpu.engine
 from benchmarks.gpu.card import describe
@@ -28,20 +27,19 @@ print(describe()["described"])
 
 
 def main() -> int:
-    """Exit status of the bench; 2 where an archive or the check fails."""
+    """Exit status of the bench; 2 if an archive or the check fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archives", nargs="*", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--site", type=Path, default=SITE, help="folder of the unpacked archives")
     parser.add_argument("--budget-s", type=float, default=540.0)
     own, options = _parted(sys.argv[1:])
     args = parser.parse_args(own)
     until_s = time.monotonic() + args.budget_s
-    args.site.mkdir(parents=True, exist_ok=True)
-    environment = _environment(args.site)
+    SITE.mkdir(parents=True, exist_ok=True)
+    environment = _environment()
     try:
         for archive in args.archives:
-            tar = ["tar", "-C", str(args.site), "-xJf", str(archive)]
+            tar = ["tar", "-C", str(SITE), "-xJf", str(archive)]
             subprocess.run(tar, check=True, timeout=max(until_s - time.monotonic(), 0.0))
         subprocess.run(
             [sys.executable, "-c", CHECK], env=environment, check=True, timeout=CHECK_S, cwd=ROOT
@@ -75,9 +73,9 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def _environment(site: Path) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """This checkout and the archives first."""
-    paths = [str(ROOT), str(site), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), str(SITE), os.environ.get("PYTHONPATH", "")]
     return {
         "HF_HUB_OFFLINE": "1",
         "TQDM_DISABLE": "1",

@@ -1,10 +1,10 @@
-"""An archive for a card without a network: vLLM, with what a PyTorch image has not.
+"""An archive for a card without a network: vLLM, and what a PyTorch image lacks.
 
     python -m benchmarks.gpu.pack FOLDER
 
 FOLDER gets ``vllm.tar.xz``, 46 MB, for ``benchmarks.gpu.on_card`` on a machine with Python 3.12 and
 torch 2.11 (CUDA 13). vLLM's wheel has 250 MB: device code of other architectures becomes zeros, and
-what a dense model on that card never loads is left out.
+files that a dense model on that card never loads are left out.
 """
 
 import argparse
@@ -27,6 +27,7 @@ PLATFORMS = (
     "manylinux_2_31_x86_64",
     "any",
 )
+ARCHITECTURE = 90  # Hopper
 ELF, PTX = 2, 1  # kinds of device code
 MAGIC = 0xBA55ED50  # of a "fatbin": device code for several architectures
 LEFT_OUT = (
@@ -42,7 +43,7 @@ LEFT_OUT = (
     "pycountry/locales",
     "**/__pycache__",
 )
-# What this project imports, where vLLM 0.25 has it.
+# Modules that this project imports, and their names in vLLM 0.25.
 MOVED = {
     "entrypoints/serve/engine/protocol": "entrypoints.openai.engine.protocol",
     "entrypoints/launchers/cli_args": "entrypoints.openai.cli_args",
@@ -68,7 +69,6 @@ class GracefulHTTPError(Exception):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--architecture", type=int, default=90)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -77,7 +77,7 @@ def main() -> None:
         debugged = [str(path) for path in vllm.glob("xgrammar/*.so")]  # 50 MB of symbols
         subprocess.run(["strip", "--strip-debug", *debugged], check=True)
         for library in vllm.glob("vllm/**/*.so"):
-            library.write_bytes(pruned(library.read_bytes(), _sections(library), args.architecture))
+            library.write_bytes(pruned(library.read_bytes(), _sections(library), ARCHITECTURE))
         move(vllm / "vllm")
         _pack(vllm, args.folder / "vllm.tar.xz")
 
@@ -115,10 +115,10 @@ def _pack(site: Path, archive: Path) -> None:
 
 def _sections(library: Path) -> list[tuple[int, int]]:
     """Where its device code is: (offset, size) in the file."""
-    told = subprocess.run(
+    output = subprocess.run(
         ["readelf", "-SW", str(library)], capture_output=True, text=True, check=True
     ).stdout
-    rows = [line.split("]", 1)[1].split() for line in told.splitlines() if ".nv_fatbin" in line]
+    rows = [line.split("]", 1)[1].split() for line in output.splitlines() if ".nv_fatbin" in line]
     return [(int(row[3], 16), int(row[4], 16)) for row in rows]
 
 
@@ -151,7 +151,7 @@ def _fatbins(library: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _entries(library: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Kind, architecture, and where the code begins and ends."""
+    """Kind, architecture, begin and end of the code."""
     while at < end:
         kind, _, header, size = struct.unpack_from("<HHIQ", library, at)
         if not header + size:

@@ -1,6 +1,6 @@
-"""The best static limits of a row, by replays on the card's own profile, on the CPU's other cores.
+"""The best static limits of a case, by replays on the card's own profile, on spare CPU cores.
 
-They run while the card is busy with what needs no tuned rival.
+Replays run while the card measures what needs no tuned rival.
 """
 
 import math
@@ -24,7 +24,7 @@ Limits = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Case:
     """A workload at a rate, on a profile.
 
     Args:
@@ -38,65 +38,65 @@ class Row:
     seconds: float
 
 
-def cost_of(row: Row, limits: Limits) -> float:
-    """J of a static engine with these limits, the less the better."""
-    from simulator.replay.engine import Ground, replay
+def cost_of(case: Case, limits: Limits) -> float:
+    """J of a static engine with these limits; less is better."""
+    from simulator.replay.engine import Scenario, replay
 
-    profile = load_profile(row.profile)
+    profile = load_profile(case.profile)
     options = EngineOptions(
         max_num_seqs=limits[0], max_num_batched_tokens=limits[1], async_scheduling=True
     )
-    sla = Sla(itl_ms=row.itl_ms)
-    n = math.ceil(row.rate_per_s * row.seconds)
-    requests = draw_traffic(load_workload(row.workload), n, None, SEED).at(row.rate_per_s)
-    trace = replay(requests, parse_policy("static", sla, options), Ground(profile))
+    sla = Sla(itl_ms=case.itl_ms)
+    n = math.ceil(case.rate_per_s * case.seconds)
+    requests = draw_traffic(load_workload(case.workload), n, None, SEED).at(case.rate_per_s)
+    trace = replay(requests, parse_policy("static", sla, options), Scenario(profile))
     figures = summarise("static", trace, sla)
     return math.inf if figures.j is None else figures.j
 
 
 def label_of(workload: str) -> str:
-    """Its name in results."""
+    """The workload's name in results."""
     return workload.split(":")[-1].replace(",", "-")
 
 
 class Tuner:
-    """Replays in processes of their own, as many as cores are spare."""
+    """Replays in processes, one for each spare core."""
 
     def __init__(self) -> None:
         cores = sorted(os.sched_getaffinity(0))
-        spare = cores[-max(len(cores) // 2, 1) :]  # a launch of a step waits for no replay
+        spare = cores[-max(len(cores) // 2, 1) :]  # replays must not delay the launch of a step
         if len(cores) > 1:
             os.sched_setaffinity(0, set(cores) - set(spare))
         self._pool = ProcessPoolExecutor(
             len(spare), mp_context=get_context("spawn"), initializer=_settle, initargs=(spare,)
         )
-        self._asked: dict[Row, dict[Limits, Future[float]]] = {}
+        self._replays: dict[Case, dict[Limits, Future[float]]] = {}
         for _ in spare:
-            self._pool.submit(_warm)  # vLLM is imported by the time that it is needed
+            self._pool.submit(_warm)  # import vLLM early
 
-    def ask(self, row: Row, candidates: Sequence[Limits]) -> None:
-        """Begin with a row."""
-        self._asked[row] = {one: self._pool.submit(cost_of, row, one) for one in candidates}
+    def tune(self, case: Case, candidates: Sequence[Limits]) -> None:
+        """Start the replays of a case."""
+        self._replays[case] = {one: self._pool.submit(cost_of, case, one) for one in candidates}
 
-    def best(self, row: Row, count: int, wait_s: float) -> list[Limits]:
-        """The best of those that are known after at most ``wait_s``; the first where none is."""
-        asked = self._asked[row]
-        done, _ = wait(asked.values(), wait_s)
-        for one, made in asked.items():
+    def best(self, case: Case, count: int, wait_s: float) -> list[Limits]:
+        """The best of those known after at most ``wait_s``; the first ones if none is."""
+        replays = self._replays[case]
+        done, _ = wait(replays.values(), wait_s)
+        for one, made in replays.items():
             if made in done and made.exception():
                 print(f"no replay of {one}: {made.exception()!r}", flush=True)
         known = {
             one: made.result()
-            for one, made in asked.items()
+            for one, made in replays.items()
             if made in done and not made.exception()
         }
         for one in sorted(known, key=known.__getitem__)[:5]:
-            print(f"  replay of {row.workload} at {row.rate_per_s:.3g}: {one} {known[one]:.4g}")
+            print(f"  replay of {case.workload} at {case.rate_per_s:.3g}: {one} {known[one]:.4g}")
         best = sorted(known, key=known.__getitem__)[:count]
-        return best or list(asked)[:count]
+        return best or list(replays)[:count]
 
     def close(self) -> None:
-        """Stop, whatever is not done."""
+        """Stop all processes."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in active_children():
             process.terminate()

@@ -1,11 +1,11 @@
-"""An application of emulated replicas, as benches deploy it."""
+"""An application of emulated replicas, for benches."""
 
 from typing import Any
 
 from benchmarks.report.document import ROOT
 from serve_app.demo.tiny_model import make_tiny_model
 
-CPUS = 0.25  # what Ray believes an engine takes
+CPUS = 0.25  # an engine's share of a core, for Ray
 
 
 def emulated_application(

@@ -1,6 +1,7 @@
-"""A cluster of its own on this machine, and what is deployed on it."""
+"""A separate cluster on this machine, and its application."""
 
 import contextlib
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,12 @@ class Deployed:
     def __init__(self, cluster: LocalCluster, directory: Path, port: int) -> None:
         self.cluster, self._directory, self._port = cluster, directory, port
 
-    def deploy(self, application: dict[str, Any]) -> None:
-        """This application and nothing else; returns when Ray took it."""
+    def deploy(self, application: dict[str, Any], timeout_s: float | None = None) -> None:
+        """Deploy only this application; returns once Ray has accepted it.
+
+        Args:
+            timeout_s: return once it runs, within this time; None: do not wait.
+        """
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": self._port},
@@ -28,10 +33,12 @@ class Deployed:
         path = self._directory / "serve.yaml"
         path.write_text(yaml.safe_dump(config))
         self.cluster.deploy(path)
+        if timeout_s is not None:
+            self.cluster.wait_running(timeout_s, lambda state: print(state, file=sys.stderr))
 
 
 def stats_port(port: int) -> int:
-    """Where HAProxy tells its counts."""
+    """The port of HAProxy's statistics."""
     return port + 300
 
 
@@ -39,11 +46,10 @@ def stats_port(port: int) -> int:
 def cluster_at(
     port: int, cpus: int = 2, resources: dict[str, float] | None = None
 ) -> Iterator[tuple[LocalCluster, Path]]:
-    """A cluster for a ``with`` block, and a folder as long as it is there.
+    """A cluster and a temporary folder, for a ``with`` block.
 
     Args:
-        port: HAProxy's fixed ports are moved along with it, since another cluster on this machine
-            may have them.
+        port: HAProxy's fixed ports are moved with it, as another cluster may use them.
     """
     environment = {
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(port + 1000),

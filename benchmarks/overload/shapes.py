@@ -1,4 +1,4 @@
-"""What is asked of the overload bench's fleet."""
+"""Fleet, classes and loads of the overload bench."""
 
 import random
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 PROFILE = "paper-fig3"
 REPLICAS, SLOTS, STEP_TOKENS = 2, 12, 512
 ITL_MS = 150.0
+TIME_SCALE = 2.0  # steps are slept this many times slower
 CLASSES: dict[str, dict[str, Any]] = {
     "interactive": {"ttft_ms": 2000, "priority": 0},
     "standard": {"ttft_ms": 5000, "priority": 10, "sheddable": True, "default": True},
@@ -14,7 +15,7 @@ CLASSES: dict[str, dict[str, Any]] = {
 SHARES = {"interactive": 0.08, "standard": 0.46, "batch": 0.46}  # 0.8 of capacity at 10x
 LOADS = (1.0, 2.0, 5.0, 10.0, 1.0)
 PROMPT_TOKENS, OUTPUT_TOKENS = (20, 120), (40, 120)
-ONE = 0.9  # 1x: of what the fleet served while it was asked for more than it could
+ONE = 0.9  # 1x: share of the fleet's throughput under overload
 
 
 def lengths(rng: random.Random) -> tuple[int, int]:

@@ -1,26 +1,25 @@
 """An emulated fleet for the overload bench: with classes, as Ray ships it, with vLLM's limits."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.live.emulated import emulated_application
 from benchmarks.live.fleet import Deployed, cluster_at
-from benchmarks.overload.shapes import CLASSES, PROFILE, REPLICAS, SLOTS, STEP_TOKENS
+from benchmarks.overload.shapes import CLASSES, PROFILE, REPLICAS, SLOTS, STEP_TOKENS, TIME_SCALE
 
 PORT, MODEL = 8126, "overload"
 URL = f"http://127.0.0.1:{PORT}/v1"
 DEPLOY_TIMEOUT_S = 420
 VARIANTS = {
     "brimful": "classes and admission",
-    "defaults": "Ray Serve LLM as shipped: no limit on what waits",
+    "defaults": "Ray Serve LLM as shipped: no limit on the queue",
     "vllm_limits": "vLLM's max_num_queued_reqs at three times the slots",
 }
 
 
-def application(variant: str, time_scale: float) -> dict[str, Any]:
-    """The fleet under one of ``VARIANTS``; its clients send the same."""
+def application(variant: str) -> dict[str, Any]:
+    """The fleet under one of ``VARIANTS``; clients send the same requests to all."""
     engine: dict[str, Any] = {
         "max_num_seqs": SLOTS,
         "max_num_batched_tokens": STEP_TOKENS,
@@ -33,7 +32,7 @@ def application(variant: str, time_scale: float) -> dict[str, Any]:
         MODEL,
         engine=engine,
         deployment={"num_replicas": REPLICAS},
-        emulate={"profile": PROFILE, "kv_tokens": 20_000, "time_scale": time_scale},
+        emulate={"profile": PROFILE, "kv_tokens": 20_000, "time_scale": TIME_SCALE},
         batching={"policy": "static"},
         **blocks,
     )
@@ -43,22 +42,8 @@ def application(variant: str, time_scale: float) -> dict[str, Any]:
     return made
 
 
-class Fleet(Deployed):
-    """A cluster on which one variant after the other runs."""
-
-    def deploy(self, application: dict[str, Any]) -> None:
-        """This application and nothing else; returns when it runs."""
-        super().deploy(application)
-        self.cluster.wait_running(DEPLOY_TIMEOUT_S, lambda state: print(state, file=sys.stderr))
-
-    @property
-    def pid(self) -> int:
-        """The process that all others of the cluster descend from."""
-        return self.cluster.pid
-
-
 @contextlib.contextmanager
-def fleet() -> Iterator[Fleet]:
+def fleet() -> Iterator[Deployed]:
     """A cluster for a ``with`` block."""
     with cluster_at(PORT) as (cluster, directory):
-        yield Fleet(cluster, directory, PORT)
+        yield Deployed(cluster, directory, PORT)

@@ -1,7 +1,7 @@
 """``make tables``: tables I and II and figures 3 and 4 of arXiv 2503.05248, on today's vLLM.
 
-Prints and writes docs/results/tables-paper.md, and ends with one line of JSON. Every replay is kept
-in ``.cache/tables.sqlite`` for the code it is of.
+Prints and writes docs/results/tables-paper.md, and ends with one line of JSON. Results are
+cached in ``.cache/tables.sqlite`` by the code that made them.
 """
 
 import math
@@ -15,8 +15,8 @@ from benchmarks.report.rows import Row, exactly
 from benchmarks.report.workers import Bench
 from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
-from simulator.replay.capacity import Capacity, find_capacity, make_course
-from simulator.replay.engine import Ground, replay
+from simulator.replay.capacity import Capacity, find_capacity, search_traffic
+from simulator.replay.engine import Scenario, replay
 from simulator.replay.measure import Summary, summarise
 from simulator.replay.plots import figure, save
 from simulator.replay.verdict import Target
@@ -64,17 +64,19 @@ def serve(task: Served) -> Summary:
     workload = load_workload(task.workload)
     requests = draw_requests(workload, task.n, task.rate_per_s, None, task.seed)
     plan = parse_policy(task.spec, task.sla, engine_of(profile))
-    return summarise(task.spec, replay(requests, plan, Ground(profile)), task.sla)
+    return summarise(task.spec, replay(requests, plan, Scenario(profile)), task.sla)
 
 
 def search(task: Searched) -> Capacity:
     """One search."""
     run_s, least = (2.0, 20) if task.small else (150.0, None)  # 3,000 steps
-    ground, target = Ground(load_profile(LINE)), Target(SLA, mean_itl=task.mean_itl)
+    scenario, target = Scenario(load_profile(LINE)), Target(SLA, mean_itl=task.mean_itl)
     workload = load_workload(task.workload)
-    course = make_course(workload, ground, target, seed=task.seed, least=least, least_run_s=run_s)
+    traffic = search_traffic(
+        workload, scenario, target, seed=task.seed, least=least, least_run_s=run_s
+    )
     return find_capacity(
-        course, parse_policy(task.spec, SLA, engine_of(ground.profile)), ground, target
+        traffic, parse_policy(task.spec, SLA, engine_of(scenario.profile)), scenario, target
     )
 
 
@@ -92,7 +94,7 @@ def _rows(table: str, unit: str, found: Mapping[Any, float]) -> list[Row]:
 # Model, workload and requests; tokens/s as printed, static and dynamic; profile and KV tokens. The
 # paper names no GPU and no KV memory: profiles by size of the model, KV memory so that the default
 # batch of 256 does not fit, which is when memory-aware batching has something to do. Of lengths it
-# prints means: exponential where they are fractions, fixed where they are round.
+# prints means: exponential if they are fractions, fixed if they are round.
 LLAMA_70B, LLAMA_7B = "h100-Llama-2-70b-hf-tp4", "a100-Llama-2-7b-hf-tp1"
 TABLE_1 = (
     ("LLaMA-65B", "exponential:68.4,344.5", 1319, 1983, 2146, LINE, 60_000),
@@ -113,10 +115,10 @@ TEXT_1 = (
     " live variant: L0 as printed does not limit the batch (docs/decisions/0003). The paper"
     " names neither its GPUs nor their KV memory, so only the improvements can be compared,"
     " not the figures; they are worked out from its throughputs (for PanGu-38B it prints 26.0%,"
-    " where 2215 and 2569 make 16.0%). They differ here because vLLM recomputes a preempted"
-    " request in chunks beside the running decodes, so that a batch that overflows costs less"
-    " than where it is swapped out; most is to be gained where outputs vary and memory is"
-    " short, least where all requests are alike."
+    " but 2215 and 2569 make 16.0%). They differ here because vLLM recomputes a preempted"
+    " request in chunks with the running decodes, so that a batch that overflows costs less"
+    " than with swapping; most is to be gained if outputs vary and memory is short, least if"
+    " all requests are equal."
 )
 
 
@@ -273,8 +275,9 @@ def figure_4(bench: Bench) -> Part:
     text = (
         "## Figure 4: time between tokens against the rate\n\n"
         "![time between tokens](figure4.png)\n\n"
-        "256.6 tokens in, 61.5 out. The paper's capacity is where the mean crosses 50 ms; the p99"
-        " of the default is far above it at any rate, and `adaptive` holds it up to the limit."
+        "256.6 tokens in, 61.5 out. The paper's capacity is the rate at which the mean crosses"
+        " 50 ms; the p99 of the default is far above it at any rate, and `adaptive` holds it up to"
+        " the limit."
     )
     per_s = {f"{rate}/{spec}": one.output_tokens_per_s for (rate, spec), one in found.items()}
     return text, _rows("4", "tokens/s", per_s)

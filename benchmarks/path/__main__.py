@@ -1,4 +1,4 @@
-"""``make bench-path``: what the way from the engine to the client costs, against bare vLLM.
+"""``make bench-path``: the cost of the path from the engine to the client, versus bare vLLM.
 
 Prints tables, writes docs/results/path.md, and ends with one line of JSON.
 """
@@ -13,23 +13,20 @@ from benchmarks.path.stacks import ADAPTIVE, IN_PROCESS, STACKS
 from benchmarks.report.command import end
 from benchmarks.report.document import write_page
 from benchmarks.report.rows import rows_table
-from simulator.replay.values import count
 
-CONCURRENCY = (1, 8, 32, 64, 256)
+CONCURRENCY: tuple[int, ...] = (1, 8, 32, 64, 256)
 ROUNDS = 5
 SMALL = (IN_PROCESS, ADAPTIVE)
 
 
 def main() -> int:
-    """1 where something was broken off, and the reason is in the page."""
+    """Returns 1 if the run was broken off; the page has the reason."""
     names = [stack.name for stack in STACKS]
     parser = argparse.ArgumentParser(prog="make bench-path", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="SERVER")
-    parser.add_argument("--concurrency", nargs="+", type=count(), default=CONCURRENCY, metavar="N")
-    parser.add_argument("--rounds", type=count(), default=ROUNDS)
-    parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
+    parser.add_argument("--small", action="store_true", help="a test run; no file")
     args = parser.parse_args()
-    chosen, streams, rounds, turns = args.only, args.concurrency, args.rounds, None
+    chosen, streams, rounds, turns = args.only, CONCURRENCY, ROUNDS, None
     if args.small:
         chosen, streams, rounds, turns = SMALL, (8, 32), 1, 1
     found = measure([one for one in STACKS if one.name in chosen], streams, rounds, turns)

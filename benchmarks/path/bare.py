@@ -1,5 +1,5 @@
-"""Bare vLLM's API server with the model in EngineCore's own process, where vLLM's CPU build would
-start a worker process. ``python -m benchmarks.path.bare`` takes what ``vllm serve`` takes.
+"""Bare vLLM's API server with the model in EngineCore's process; vLLM's CPU build would start a
+worker process. ``python -m benchmarks.path.bare`` takes the arguments of ``vllm serve``.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""The client of ``make bench-path``: streams in a process of its own, and its own wait for a core.
+"""The client of ``make bench-path``: streams in its own process, and its own wait for a core.
 
-One line of JSON comes in on standard input per load, one line goes out with what was seen. Bytes
-are split into HTTP by C code and counted, not parsed as JSON: the client has to stay far below one
-core, or it would be measured instead of the server. ``python -m benchmarks.path.client`` is it.
+Each load is one line of JSON on standard input; its result is one line on standard output. C code
+splits bytes into HTTP, and events are counted, not parsed as JSON: the client has to stay far below
+one core, or it would be measured instead of the server (``python -m benchmarks.path.client``).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ EVENT, DONE = b"data: ", b"data: [DONE]"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one measurement sends: ``streams`` at a time, each ``requests_each`` one after another.
+    """The load of one measurement: ``streams`` at a time, each with ``requests_each`` in a row.
 
     Args:
         url: of the server, such as ``http://127.0.0.1:8000/llm``; ``/v1/completions`` follows.
@@ -42,15 +42,15 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the client saw of one load.
+    """The client's measurements of one load.
 
     Args:
         seconds: from the first request to the last answer's end.
-        tokens: that all answers held.
+        tokens: of all answers.
         ttft_ms, itl_ms: 50th and 99th percentile; the latter between events of a stream.
-        events: chunks that came; fewer than tokens where the server put several into one.
-        cpu_s: that the client itself took.
-        waited_s: in which the client was ready to run and had no core; None if not known.
+        events: chunks; fewer than tokens if the server puts several into one.
+        cpu_s: CPU time of the client.
+        waited_s: time that the client waited for a core; None: unknown.
     """
 
     seconds: float
@@ -67,16 +67,16 @@ class Seen:
 
     @property
     def waited_frac(self) -> float:
-        """Share of the time in which the client waited for a core; 0 where not known."""
+        """Share of the time in which the client waited for a core; 0 if unknown."""
         return (self.waited_s or 0.0) / self.seconds
 
 
 class LoadError(BrimfulError):
-    """A request was not answered whole; says what came."""
+    """A request was not answered whole; the message has the answer."""
 
 
 class _Stream(asyncio.Protocol):
-    """One connection, and the request that is under way on it."""
+    """One connection, and its present request."""
 
     def __init__(self) -> None:
         self._transport: Any = None
@@ -118,7 +118,7 @@ class _Stream(asyncio.Protocol):
             self.done = True
         *events, self._carry = text.split(b"\n\n")
         for event in events:
-            # The last but one event holds the usage and no token; its bytes are few, so look.
+            # The last event but one has the usage and no token.
             if event.startswith(EVENT) and b'"choices":[]' not in event and DONE not in event:
                 self.events += 1
                 if self.first_s is None:
@@ -144,7 +144,7 @@ class _Stream(asyncio.Protocol):
 
 
 class _Tally:
-    """What all streams saw."""
+    """The sums over all streams."""
 
     def __init__(self) -> None:
         self.tokens = self.events = 0
@@ -152,7 +152,7 @@ class _Tally:
         self.gaps_s: list[float] = []
 
     def add(self, stream: _Stream, asked_s: float) -> None:
-        """The answer that just ended on a stream."""
+        """Count the answer that just ended on a stream."""
         assert stream.first_s is not None
         self.ttft_s.append(stream.first_s - asked_s)
         self.gaps_s += stream.gaps_s
@@ -161,7 +161,7 @@ class _Tally:
 
 
 async def run(load: Load) -> Seen:
-    """Send the load and say what was seen.
+    """Send the load; returns the measurements.
 
     Raises:
         LoadError: an answer was not whole.

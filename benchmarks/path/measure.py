@@ -23,10 +23,10 @@ from serve_app.demo.tiny_model import make_tiny_model
 
 MAX_TOKENS = 64
 PROMPT_WORDS = (18, 24)  # about as many tokens as are generated
-# How often each stream asks again: two to four seconds a load, as many requests in all servers.
+# Requests of each stream: two to four seconds a load, equal for all servers.
 TURNS = {1: 8, 8: 6, 32: 4, 64: 3}
 WARM_STREAMS = 16
-SETTLE_S = 1.5  # what a server that was stopped has to catch up with
+SETTLE_S = 1.5  # for a resumed server to catch up
 IDLE_S = 5.0
 
 
@@ -35,7 +35,7 @@ class Measured:
     """One load on one server.
 
     Args:
-        round: in which it ran; servers are compared within one.
+        round: servers are compared within a round.
         cpu_s: of the server's processes.
     """
 
@@ -48,10 +48,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that was measured; loads in the order in which they ran.
+    """All measurements, in order.
 
     Args:
-        failed: what broke it off; what was measured before counts.
+        failed: errors that broke the run off; earlier loads count.
     """
 
     loads: list[Measured] = field(default_factory=list)
@@ -71,13 +71,13 @@ class Client:
         )
 
     def send(self, url: str, streams: int, turns: int) -> Seen:
-        """One load; what the client saw.
+        """Send one load; returns the client's measurements.
 
         Raises:
             LoadError: an answer was not whole, or the client ended.
         """
-        asked = tuple(prompts(streams * turns, PROMPT_WORDS, seed=streams))
-        load = Load(url, MODEL, streams, turns, MAX_TOKENS, asked)
+        texts = tuple(prompts(streams * turns, PROMPT_WORDS, seed=streams))
+        load = Load(url, MODEL, streams, turns, MAX_TOKENS, texts)
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps(_plain(load)) + "\n")
         self._process.stdin.flush()
@@ -109,7 +109,7 @@ def measure(
 
     Args:
         streams: of the loads, each a measurement.
-        turns: how often each stream asks; None: ``TURNS``.
+        turns: requests of each stream; None: ``TURNS``.
     """
     found = Found()
     model = make_tiny_model(ROOT / ".cache" / "tiny-llama")
@@ -121,7 +121,7 @@ def measure(
         try:
             servers = [_start(up, one, model, logs, client, bar) for one in stacks]
             for number in range(rounds):
-                # Who begins alternates: a machine that slows down is no one's fault.
+                # The order alternates, so a machine that slows down favours none.
                 for server in servers[:: 1 if number % 2 else -1]:
                     _turn(server, client, streams, turns, number, found, bar)
         except BrimfulError as error:

@@ -1,4 +1,4 @@
-"""The processes of a server: what CPU they took; stopping them for a while."""
+"""The processes of a server: their CPU time, and pausing them."""
 
 import contextlib
 import os
@@ -7,12 +7,12 @@ import time
 
 import psutil
 
-PATIENCE = 50  # tries to stop them, half a second
+PATIENCE = 50  # tries to stop them: half a second
 STILL = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 class Tree:
-    """A process with all that it started, as it is now and whoever joins.
+    """A process and all its descendants, later ones included.
 
     Args:
         root: the process that was started for it.
@@ -36,21 +36,21 @@ class Tree:
         return found
 
     def stop(self) -> None:
-        """Stop them where they are (SIGSTOP) until ``resume``; they take no CPU meanwhile."""
+        """Stop them (SIGSTOP) until ``resume``; they take no CPU meanwhile."""
         tries = 0
         while going := self._going():
             tries += 1
             if tries % PATIENCE == 0:
-                # A child that was stopped before it became its program keeps its parent waiting
-                # for that (vfork), where no signal reaches it.
+                # A child that is stopped between vfork and exec blocks its parent, which no signal
+                # reaches.
                 self.resume()
                 time.sleep(0.05)
-            for process in going:  # one that is not stopped yet may start another
+            for process in going:  # a running one may start another
                 _send(process.pid, signal.SIGSTOP)
             time.sleep(0.01)
 
     def resume(self) -> None:
-        """Let them go on."""
+        """Resume them."""
         for process in self.processes():
             _send(process.pid, signal.SIGCONT)
 

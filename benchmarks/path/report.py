@@ -15,7 +15,7 @@ from benchmarks.path.stacks import (
     STATIC,
 )
 from benchmarks.report.document import markdown_table
-from benchmarks.report.interval import Estimate, geometric_mean, mean
+from benchmarks.report.interval import geometric_mean, mean, median_of
 from benchmarks.report.rows import Row, Section, shown
 
 STREAMS, TTFT_STREAMS = 64, 32
@@ -68,7 +68,7 @@ def section(found: Found, streams: Sequence[int], rounds: int) -> Section:
     names = [stack.name for stack in STACKS if stack.name in measured]
     return Section(
         "path",
-        "what the way to the client costs beside bare vLLM",
+        "the cost of the serving path versus bare vLLM",
         _text(streams, rounds),
         tuple(rows),
         (
@@ -98,14 +98,8 @@ def _latencies(loads: Loads) -> list[Row]:
             more = [a.seen.ttft_ms[0] - b.seen.ttft_ms[0] for a, b in pairs]
             id_ = f"adaptive_ttft_over_{other.replace('-', '_')}_{TTFT_STREAMS}_ms"
             what = f"median TTFT of adaptive less that of {other}, {TTFT_STREAMS} streams"
-            rows.append(Row(id_, what, "ms", _median(more), at_most=target))
+            rows.append(Row(id_, what, "ms", median_of(more), at_most=target))
     return rows
-
-
-def _median(values: Sequence[float]) -> Estimate:
-    if len(values) == 1:
-        return Estimate(values[0], values[0], values[0])
-    return Estimate(median(values), min(values), max(values), "min to max", len(values))
 
 
 def _text(streams: Sequence[int], rounds: int) -> str:
@@ -113,11 +107,11 @@ def _text(streams: Sequence[int], rounds: int) -> str:
     options = ", ".join(f"{key}={value}" for key, value in ENGINE.items())
     return (
         f"{rounds} rounds of {counts} streams at a time, each of {MAX_TOKENS} tokens after a prompt"
-        " of about as many; the servers in turn, who begins alternates. A server that has not its"
-        " turn is stopped (SIGSTOP), so each has the machine for itself, with one client process."
-        " All in one session, at niceness 0. Ours has what a machine of few cores sets (decision"
-        f" 17), Ray's own is as shipped. The tiny model on one thread: `{options}`. Figures"
-        " are medians over rounds, ratios of tokens/s geometric means of the rounds' ratios."
+        " of about as many; the servers take turns, in alternating order. A server that waits for"
+        " its turn is stopped (SIGSTOP), so each has the machine for itself, with one client"
+        " process. All in one session, at niceness 0. Ours has the settings for few cores (decision"
+        f" 17), Ray's own its defaults. The tiny model on one thread: `{options}`. Figures are"
+        " medians over rounds, ratios of tokens/s geometric means of the rounds' ratios."
     )
 
 
@@ -143,7 +137,7 @@ def _client_table(loads: Loads, names: Sequence[str], streams: Sequence[int]) ->
     for count in streams:
         for name in names:
             if not (found := loads.of(name, count)):
-                continue  # broken off before
+                continue  # the run was broken off before
             figures = [median(figure(one.seen) for one in found) for _, figure in CLIENT]
             lines.append((f"{count}, {name}", *map(shown, figures)))
     return markdown_table(("streams, server", *(name for name, _ in CLIENT)), lines)

@@ -30,10 +30,10 @@ ENGINE: dict[str, Any] = {
     "enforce_eager": True,
     "dtype": "float32",
 }
-# One thread for the model: the rest of the two cores is the path's.
+# One thread for the model: the rest of the two cores is for the path.
 WORKER = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 START_TIMEOUT_S = 600
-# What ``make demo`` sets and Ray has otherwise.
+# Ray's defaults of the variables that ``make demo`` sets.
 AS_SHIPPED = {
     "RAY_SERVE_HAPROXY_NBTHREAD": "4",
     "REPORTER_UPDATE_INTERVAL_MS": "5000",
@@ -45,10 +45,10 @@ AS_SHIPPED = {
     "RAY_task_events_report_interval_ms": "1000",
     "RAY_io_context_monitor_probe_interval_ms": "1000",
 }
-# For ours, where cores are few: a replica's end, a new one, a scaling decision are seen by Serve's
-# controller up to half a second later (0.1 s as shipped). A start takes a second or two longer.
+# For ours, on few cores: Serve's controller sees ends, starts and scaling decisions up to half a
+# second later (0.1 s by default). A start takes a second or two longer.
 FEW_CORES = {"RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5"}
-# A cluster that is stopped for minutes must not take its own checks for failed ones.
+# The health checks of a cluster that is stopped for minutes must not fail.
 BEARS_A_STOP = {
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "600",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "600",
@@ -62,7 +62,7 @@ class Stack:
 
     Args:
         name: in tables, and for ``--only``.
-        what: in words.
+        what: a description.
         module: of a bare vLLM server; None: Ray Serve.
         import_path: of the application's builder.
         blocks: what is added to the entry of ``llm_configs``.
@@ -177,8 +177,7 @@ def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
     with local_cluster(environment, directory=ROOT, logs=own, cpus=4) as cluster:
         tree = Tree(cluster.pid)
         try:
-            Deployed(cluster, own, port).deploy(application(stack, model))
-            cluster.wait_running(START_TIMEOUT_S, lambda now: None)
+            Deployed(cluster, own, port).deploy(application(stack, model), START_TIMEOUT_S)
             wait_reached(f"http://127.0.0.1:{port}/v1")
             yield f"http://127.0.0.1:{port}", tree
         finally:
@@ -186,7 +185,7 @@ def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
 
 
 def _apart(metrics: int, stats: int) -> dict[str, str]:
-    """What keeps clusters of one machine out of each other's way."""
+    """Ports that keep clusters of one machine apart."""
     first = 20_000 + metrics % 100 * 100  # a hundred ports for replicas
     return {
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),

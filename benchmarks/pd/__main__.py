@@ -1,9 +1,9 @@
 """Prefill and decode apart, under one control, in virtual time (``make bench-pd``).
 
 Capacity inside the SLA of a fleet whose engines all do both, of fixed ratios, and of ``auto``,
-which chooses how many engines compute prompts and which way each request takes. What ran is kept; a
-run that was stopped goes on where it was. 2744ba77 has Ray's ratio and the rules of Dynamo and
-TaiChi beside these.
+which chooses the number of prefill engines and the route of each request. Results are cached, so a
+run that was stopped can be continued. 2744ba77 also has Ray's ratio and the rules of Dynamo and
+TaiChi.
 """
 
 from benchmarks.pd.measure import Task, measure
@@ -13,8 +13,8 @@ from benchmarks.pd.table import (
     LINKS_GBIT_S,
     WORKLOADS,
     arms_of,
+    cases_of,
     figures,
-    rows_of,
     table,
     without_link,
 )
@@ -27,9 +27,9 @@ TEXT = (
     "Engines of `paper-fig3`, 327,680 bytes of KV a token (a 70B model with GQA), 5 ms latency"
     " of a transfer. Capacity: the highest rate of an engine at which in the second half of a"
     " run p99 of the gaps between tokens is within D and p99 of the time to first token within 2"
-    " s; the first token is the decode engine's. One draw of requests a row; the first 20 s at"
-    " half the rate. `P:D`: so many engines compute prompts, `adaptive` in all, no prompt goes"
-    " direct. `auto` begins with all engines mixed and knows nothing of the workload."
+    " s; the first token is the decode engine's. One seed a row; the first 20 s at"
+    " half the rate. `P:D`: prefill and decode engines, all with `adaptive`; no prompt is computed"
+    " on a decode engine. `auto` begins with all engines mixed and knows nothing of the workload."
 )
 
 
@@ -38,13 +38,16 @@ def main() -> None:
     parser.add_argument("--engines", type=int, nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--itl-ms", type=float, nargs="+", choices=ITLS_MS, default=list(ITLS_MS))
     parser.add_argument(
-        "--fixed", type=int, default=2, help="ratios of a row, the best by fluid arithmetic; 0: all"
+        "--fixed",
+        type=int,
+        default=2,
+        help="ratios of a case, the best by fluid arithmetic; 0: all",
     )
     args = parser.parse_args()
     tasks = [
-        Task(row, arm, FIRST_SEED, args.small)
-        for row in rows_of(args.engines, args.only, args.itl_ms, LINKS_GBIT_S)
-        for arm in arms_of(row, FIRST_SEED, args.fixed)
+        Task(case, arm, FIRST_SEED, args.small)
+        for case in cases_of(args.engines, args.only, args.itl_ms, LINKS_GBIT_S)
+        for arm in arms_of(case, FIRST_SEED, args.fixed)
     ]
     runs = list(dict.fromkeys(map(without_link, tasks)))
     with bench_of(args, (FIRST_SEED,), CACHE / "pd.sqlite") as bench:
@@ -57,8 +60,8 @@ def main() -> None:
     if whole and not args.small:
         name = "-".join(["pd", *map(str, args.engines)])
         options = f"--fixed {args.fixed} --engines"
-        told = " ".join([options, *map(str, args.engines)])
-        write_page(name, section.markdown(f"make bench-pd ARGS='{told}'"))
+        given = " ".join([options, *map(str, args.engines)])
+        write_page(name, section.markdown(f"make bench-pd ARGS='{given}'"))
     end("pd", section.rows)
 
 

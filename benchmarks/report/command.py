@@ -1,4 +1,4 @@
-"""The command line of benches that are made of parts, each a ``Section``."""
+"""The command line of benches with parts, each a ``Section``."""
 
 import argparse
 import json
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.report.cached import CachedRuns
 from benchmarks.report.document import ROOT
-from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import Row, Section, rows_table
 from benchmarks.report.seeds import FIRST_SEED
 from benchmarks.report.workers import Bench, workers
@@ -21,22 +21,21 @@ CACHE = ROOT / ".cache"
 
 
 def parser_of(doc: str | None, parts: Iterable[str], word: str = "PART") -> argparse.ArgumentParser:
-    """``--only``, ``--again``, ``--small`` and ``--workers``."""
+    """``--only``, ``--small`` and ``--workers``."""
     names = list(parts)
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar=word)
-    parser.add_argument("--again", action="store_true", help="make again what was kept")
-    parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
+    parser.add_argument("--small", action="store_true", help="a test run; no file")
     parser.add_argument("--workers", type=count(1024), default=os.cpu_count() or 1)
     return parser
 
 
 def add_seeds(parser: argparse.ArgumentParser) -> None:
-    """``--seeds``: how many draws."""
+    """``--seeds``: number of seeds."""
     parser.add_argument(
-        "--seeds", type=count(100), default=SEEDS, help="how many (default: %(default)s)"
+        "--seeds", type=count(100), default=SEEDS, help="number of seeds (default: %(default)s)"
     )
 
 
@@ -52,15 +51,15 @@ def bench_of(
     path: Path,
     rivals: tuple[str, ...] = (),
 ) -> Iterator[Bench]:
-    """What parts run on; results are kept in ``path``, of a small run nowhere.
+    """The workers and settings of a bench, whose results are cached in ``path`` unless it is small.
 
     Args:
-        rivals: only these of the named ones; empty: all.
+        rivals: only these named rivals; empty: all.
     """
-    kept = None if args.small else KeptRuns(path, again=args.again)
+    cache = None if args.small else CachedRuns(path)
     try:
         with workers(args.workers) as pool:
-            yield Bench(pool, seeds, args.small, kept, rivals)
+            yield Bench(pool, seeds, args.small, cache, rivals)
     except BrimfulError as error:
         sys.exit(f"error: {error}")
 

@@ -1,4 +1,4 @@
-"""docs/results/: a page per command, which that command alone writes."""
+"""The pages of docs/results, one a command."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ PAGES = ROOT / "docs" / "results"
 
 
 def write_page(name: str, text: str, folder: Path = PAGES) -> None:
-    """Write the page ``name``, in place of what an earlier run wrote."""
+    """Write the page ``name``, replacing an earlier one."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name.lower()}.md").write_text(f"{text.strip()}\n")
 

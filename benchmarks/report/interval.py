@@ -1,7 +1,8 @@
-"""How far a figure goes over seeds, each with all its policies, so ratios stay paired."""
+"""Figures over seeds with their intervals; ratios are paired by seed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -11,11 +12,11 @@ Interval = Literal["one run", "min to max"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure over all seeds, and how far it goes.
+    """A figure over all seeds, and its interval.
 
     Args:
-        low, high: the lowest and highest figure of a seed alone; equal to the value of one run.
-        runs: how many seeds there are.
+        low, high: the lowest and highest figure of a single seed.
+        runs: number of seeds.
     """
 
     value: float
@@ -29,8 +30,8 @@ def estimate(seeds: int, statistic: Callable[[Sequence[int]], float]) -> Estimat
     """The statistic of all seeds with its interval.
 
     Args:
-        seeds: how many there are.
-        statistic: the figure, from the numbers (0 to seeds - 1) of the seeds that count.
+        seeds: number of seeds.
+        statistic: the figure over these seeds, by index.
     """
     value = statistic(range(seeds))
     if seeds == 1:
@@ -44,10 +45,15 @@ def mean(values: Sequence[float]) -> Estimate:
     return estimate(len(values), lambda drawn: sum(values[k] for k in drawn) / len(drawn))
 
 
-def geometric_mean(values: Sequence[Sequence[float]]) -> Estimate:
-    """The geometric mean of positive ratios, ``values[case][seed]``: every case counts the same.
+def median_of(values: Sequence[float]) -> Estimate:
+    """The median of one value per seed."""
+    return estimate(len(values), lambda drawn: median(values[k] for k in drawn))
 
-    A case with one value has nothing random in it: it is the same with every seed.
+
+def geometric_mean(values: Sequence[Sequence[float]]) -> Estimate:
+    """The geometric mean of positive ratios, ``values[case][seed]``: equal weights.
+
+    A case with one value is equal for all seeds.
     """
     seeds = max(map(len, values))
     logs = np.array(

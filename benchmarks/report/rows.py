@@ -1,5 +1,6 @@
-"""What the parts of ``make results`` hand over: rows with targets, tables."""
+"""Results of a bench's part: rows with targets, and tables."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ class Row:
     """One figure.
 
     Args:
-        what: in words, for people.
+        what: a description.
         estimate: the value and its interval over seeds.
         at_least, at_most: the targets; None: none on this side.
     """
@@ -37,7 +38,7 @@ class Row:
 
     @property
     def target(self) -> str:
-        """The targets as people read them; empty if there are none."""
+        """The targets, for tables; empty if there are none."""
         if self.at_least is not None and self.at_most is not None:
             return f"{self.at_least:g} to {self.at_most:g}"
         if self.at_least is not None:
@@ -45,7 +46,7 @@ class Row:
         return f"<= {self.at_most:g}" if self.at_most is not None else ""
 
     def to_json(self) -> dict[str, Any]:
-        """As one of ``rows``; the target is a number if it has one side."""
+        """One of the ``rows`` of the JSON line; the target is a number if it has one side."""
         sides = [side for side in (self.at_least, self.at_most) if side is not None]
         target: Any = sides[0] if len(sides) == 1 else (sides or None)
         return {
@@ -58,6 +59,27 @@ class Row:
             "interval": self.estimate.interval,
             "runs": self.estimate.runs,
         }
+
+
+class Printed:
+    """Figures of one run, printed at once; without intervals.
+
+    Attributes:
+        rows: for the JSON line.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def row(self, id_: str, value: float, unit: str = "ratio", target: float | None = None) -> None:
+        """Add and print a figure."""
+        self.rows.append({"id": id_, "value": round(value, 4), "unit": unit, "target": target})
+        aim = "" if target is None else f"   (target {target:g})"
+        print(f"{id_:60} {value:12.4f} {unit}{aim}", flush=True)
+
+    def end(self, bench: str) -> None:
+        """Print the last line: one JSON object."""
+        print(json.dumps({"bench": bench, "rows": self.rows}), flush=True)
 
 
 def exactly(value: float) -> Estimate:
@@ -74,12 +96,12 @@ class Section:
     """One part's results.
 
     Args:
-        name: G1 and so on: the word for ``--only``.
-        title: what was measured.
-        text: how, and how each figure is defined; Markdown.
+        name: of the part, for ``--only``.
+        title: a title for the page.
+        text: the method and the definitions of all figures; Markdown.
         rows: the figures.
-        tables: what the rows were made from; Markdown.
-        max_tokens: what clients allow; None: nothing is drawn for a replay.
+        tables: the data behind the rows; Markdown.
+        max_tokens: rule of the requests; None: no replay.
     """
 
     name: str
@@ -90,14 +112,14 @@ class Section:
     max_tokens: MaxTokens | None = SPREAD
 
     def markdown(self, command: str) -> str:
-        """As it stands in the document."""
+        """The page."""
         text = self.text if self.max_tokens is None else f"{self.text} {stated(self.max_tokens)}"
         parts = [f"# {self.name}: {self.title}", text, rows_table(self.rows), *self.tables]
         return "\n\n".join([*parts, f"Command: `{command}`"])
 
 
 def rows_table(rows: Sequence[Row]) -> str:
-    """The figures with their targets, for people."""
+    """The figures with their targets, as a table."""
     verdicts = {True: "met", False: "**missed**", None: ""}
     return markdown_table(
         ("figure", "value", "interval", "target", ""),
@@ -115,7 +137,7 @@ def rows_table(rows: Sequence[Row]) -> str:
 
 
 def interval(estimate: Estimate) -> str:
-    """How far a figure goes, and by what: never without its name."""
+    """The interval of a figure, with its kind."""
     if estimate.runs == 1:
         return "one run"
     reach = f"{shown(estimate.low)} to {shown(estimate.high)}"

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from benchmarks.report.kept import KeptRuns
+from benchmarks.report.cached import CachedRuns
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -19,23 +19,23 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a part runs on.
+    """The workers and settings of a bench.
 
     Args:
-        seeds: of the figures; each is one draw of requests for all policies.
-        small: a run to see that it works; its figures mean nothing.
-        rivals: only these of the named ones, where some are; empty: all.
-        kept: where results are kept, and looked for before anything runs; None: nowhere.
+        seeds: of the figures; each gives one set of requests for all policies.
+        small: a test run; its figures mean nothing.
+        rivals: only these named rivals; empty: all.
+        cache: results of earlier runs; None: no cache.
     """
 
     pool: Executor
     seeds: tuple[int, ...]
     small: bool = False
-    kept: KeptRuns | None = None
+    cache: CachedRuns | None = None
     rivals: tuple[str, ...] = ()
 
     def asked_rivals(self, all_of_them: Iterable[str]) -> tuple[str, ...]:
-        """Those of these that were asked for."""
+        """The requested ones among these."""
         return tuple(one for one in all_of_them if not self.rivals or one in self.rivals)
 
     def map(
@@ -48,7 +48,7 @@ class Bench:
         found: dict[int, R] = {}
         waiting: dict[Future[R], int] = {}
         for place, task in enumerate(tasks):
-            known = self.kept and self.kept.get(work, task)
+            known = self.cache and self.cache.get(work, task)
             if known:
                 (found[place],) = known
             else:
@@ -60,14 +60,14 @@ class Bench:
                 continue
             failed = failed or future.exception()
             if failed:
-                # What waits would be run all the same, for hours, before the error is seen.
+                # Waiting tasks would run for hours before the error is shown.
                 for other in waiting:
                     other.cancel()
             if future.exception() is None:
                 place = waiting[future]
                 found[place] = future.result()
-                if self.kept:
-                    self.kept.add(work, tasks[place], found[place])
+                if self.cache:
+                    self.cache.add(work, tasks[place], found[place])
             bar.update()
         bar.close()
         if failed:

@@ -18,8 +18,8 @@ from simulator.replay.command import progress
 from simulator.replay.values import number, seed
 
 if TYPE_CHECKING:
-    from simulator.fleet.course import Course, Result
     from simulator.fleet.outcome import Outcome
+    from simulator.fleet.trajectory import Result, Trajectory
 
 PROFILE, ITL_MS, TTFT_MS = "paper-fig3", 100.0, 2000.0
 POLICIES = ("brimful", "ray:target_ongoing_requests=20")
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " [,price=0.35,losses_per_h=0.5,notice_s=120]: N replicas stand all day; those"
         " above them are of a cheaper group and are taken away at random times after a notice",
     )
-    parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
+    parser.add_argument("--seed", type=seed, default=0, help="of all randomness")
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead")
 
 
@@ -89,29 +89,29 @@ def run(args: argparse.Namespace) -> int:
     """
     days = find_days(args.day, args.workload, args.peak)
     quiet()
-    from simulator.fleet.course import Course, result
-    from simulator.fleet.crew import parse_overflow
     from simulator.fleet.policies import check_bounds, parse_policy
-    from simulator.fleet.simulate import Ground
+    from simulator.fleet.replica_pool import parse_overflow
+    from simulator.fleet.simulate import Scenario
+    from simulator.fleet.trajectory import Trajectory, result
 
     bounds = {"min_replicas": args.min_replicas, "max_replicas": args.max_replicas}
     check_bounds(bounds, "bounds")
     overflow = None if args.overflow is None else parse_overflow(args.overflow)
     sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
-    ground = Ground(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)
+    scenario = Scenario(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)
     for spec in args.policy:  # check all before the first runs
-        parse_policy(spec, ground, bounds)
+        parse_policy(spec, scenario, bounds)
     for day in days:
-        course = Course(day, ground, bounds, overflow)
-        outcomes = [(spec, _outcome(course, spec)) for spec in args.policy]
+        trajectory = Trajectory(day, scenario, bounds, overflow)
+        outcomes = [(spec, _outcome(trajectory, spec)) for spec in args.policy]
         results = [result(day, spec, outcome) for spec, outcome in outcomes]
         if args.json:
             for one, (_, outcome) in zip(results, outcomes, strict=True):
-                print(json.dumps(one.to_json() | _group(course, outcome)), flush=True)
+                print(json.dumps(one.to_json() | _group(trajectory, outcome)), flush=True)
         else:
-            _table(day, course, results)
+            _table(day, trajectory, results)
             for spec, outcome in outcomes if overflow else ():
-                group = _group(course, outcome)
+                group = _group(trajectory, outcome)
                 print(spec, *(f"{key} {value:.4g}" for key, value in group.items()), sep=", ")
     return 0
 
@@ -125,31 +125,31 @@ def quiet() -> None:
     logging.getLogger(SERVE_LOGGER_NAME).setLevel(logging.ERROR)
 
 
-def _outcome(course: "Course", spec: str) -> "Outcome":
-    text = f"{course.day.name} {spec.partition(':')[0]}"
-    with progress(text, int(course.day.seconds), "simulating", " s") as tell:
-        return course.outcome(spec, lambda passed: tell(int(passed)))
+def _outcome(trajectory: "Trajectory", spec: str) -> "Outcome":
+    text = f"{trajectory.day.name} {spec.partition(':')[0]}"
+    with progress(text, int(trajectory.day.seconds), "simulating", " s") as advance:
+        return trajectory.outcome(spec, lambda passed: advance(int(passed)))
 
 
-def _group(course: "Course", outcome: "Outcome") -> dict[str, float]:
+def _group(trajectory: "Trajectory", outcome: "Outcome") -> dict[str, float]:
     """Figures of the second group, if there is one."""
-    if course.overflow is None:
+    if trajectory.overflow is None:
         return {}
     return {
-        "lasting": course.overflow.base or 0,
+        "lasting": trajectory.overflow.base or 0,
         "overflow_hours": outcome.overflow_s / 3600,
-        "cost_hours": outcome.cost_hours(course.overflow.price),
+        "cost_hours": outcome.cost_hours(trajectory.overflow.price),
         "late_share": 1 - outcome.attainment,
         "lost": outcome.lost,
         "unserved": int(np.isnan(outcome.end_s).sum()),
     }
 
 
-def _table(day: Day, course: "Course", results: "list[Result]") -> None:
+def _table(day: Day, trajectory: "Trajectory", results: "list[Result]") -> None:
     table = new_table(("policy",), ["in SLA", "replica-\nhours", "reversals\n/h"])
     table.title = (
-        f"{day.name}: {len(course.requests.arrival_s):,} requests, one replica carries"
-        f" {course.capacity_per_s:.2f}/s; hours count from {SHARE:.0%} inside the SLA"
+        f"{day.name}: {len(trajectory.requests.arrival_s):,} requests, one replica carries"
+        f" {trajectory.capacity_per_s:.2f}/s; hours count from {SHARE:.0%} inside the SLA"
     )
     for one in results:
         cells: list[Any] = [

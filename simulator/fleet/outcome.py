@@ -71,16 +71,9 @@ class Outcome:
         return (self.replica_s - (1 - price) * self.overflow_s) / 3600
 
     @property
-    def hours(self) -> float:
-        return len(self.targets) * self.tick_s / 3600
-
-    @property
-    def reversals(self) -> int:
-        """How often the wanted number changed direction."""
+    def reversals_per_h(self) -> float:
+        """How often the wanted number changed direction, per hour."""
         moves = np.sign(np.diff(self.targets))
         moves = moves[moves != 0]
-        return int((moves[1:] != moves[:-1]).sum())
-
-    @property
-    def reversals_per_h(self) -> float:
-        return self.reversals / self.hours
+        turns = int((moves[1:] != moves[:-1]).sum())
+        return turns / (len(self.targets) * self.tick_s / 3600)

@@ -13,7 +13,7 @@ from controller.validation import parse, shown, unknown_key
 from serve_app.config import ray_llm_config
 from serve_app.scaling.reading import PUBLISHED
 from simulator.fleet.days import MOST_REPLICAS
-from simulator.fleet.simulate import Ground
+from simulator.fleet.simulate import Scenario
 from simulator.virtual.plan import settings_of
 from simulator.virtual.rivals import of_benches
 
@@ -54,7 +54,7 @@ class Rival:
     path: str
     constants: type[BaseModel]
     reads: tuple[str, ...]
-    known: Callable[[Ground], Mapping[str, float]] = lambda ground: {}
+    known: Callable[[Scenario], Mapping[str, float]] = lambda scenario: {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +62,15 @@ class Policy:
     """One line of a comparison.
 
     Args:
-        spec: as given.
         autoscaling: Ray Serve's ``autoscaling_config``, with the policy.
         reads: names of the metrics that it reads; None: all.
     """
 
-    spec: str
     autoscaling: Mapping[str, Any]
     reads: tuple[str, ...] | None
 
-    @property
-    def name(self) -> str:
-        """The policy without its settings."""
-        return self.spec.partition(":")[0]
 
-
-def parse_policy(spec: str, ground: Ground, bounds: Mapping[str, int]) -> Policy:
+def parse_policy(spec: str, scenario: Scenario, bounds: Mapping[str, int]) -> Policy:
     """A policy from the command line.
 
     Raises:
@@ -88,8 +81,8 @@ def parse_policy(spec: str, ground: Ground, bounds: Mapping[str, int]) -> Policy
         raise ConfigError([unknown_key("policy", name, list(NAMES))])
     given = _settings(spec)
     ray: dict[str, Any] = {
-        "metrics_interval_s": ground.tick_s,
-        "look_back_period_s": 2 * ground.tick_s,
+        "metrics_interval_s": scenario.tick_s,
+        "look_back_period_s": 2 * scenario.tick_s,
         **bounds,
         **{key: value for key, value in given.items() if key in RAY_KEYS},
     }
@@ -97,16 +90,16 @@ def parse_policy(spec: str, ground: Ground, bounds: Mapping[str, int]) -> Policy
     check_bounds(ray, spec)
     parse(AutoscalingConfig, ray, f"policy {spec}")
     if name == OURS:
-        return Policy(spec, _ours(own, ray, ground, spec), PUBLISHED)
+        return Policy(_ours(own, ray, scenario, spec), PUBLISHED)
     rival = rival_of(name)
     allowed = rival.constants.model_fields
     for key in own:
         if key not in allowed:
             raise ConfigError([unknown_key(f"policy {spec}", key, [*RAY_KEYS, *allowed])])
     parse(rival.constants, own, f"policy {spec}")
-    kwargs = {**rival.known(ground), **own}
+    kwargs = {**rival.known(scenario), **own}
     policy = {"policy_function": rival.path, "policy_kwargs": kwargs}
-    return Policy(spec, {**ray, "policy": policy}, rival.reads)
+    return Policy({**ray, "policy": policy}, rival.reads)
 
 
 def rival_of(name: str) -> Rival:
@@ -122,17 +115,17 @@ def rival_of(name: str) -> Rival:
 
 
 def _ours(
-    own: Mapping[str, Any], ray: Mapping[str, Any], ground: Ground, spec: str
+    own: Mapping[str, Any], ray: Mapping[str, Any], scenario: Scenario, spec: str
 ) -> Mapping[str, Any]:
     """The ``autoscaling_config`` that ``serve_app`` builds from a ``scaling`` block."""
     entry = {
         "model_loading_config": {"model_id": "fleet"},
-        "engine_kwargs": {"max_num_seqs": ground.profile.max_num_seqs},
+        "engine_kwargs": {"max_num_seqs": scenario.profile.max_num_seqs},
         "deployment_config": {
             "autoscaling_config": dict(ray),
-            "max_ongoing_requests": ground.max_ongoing,
+            "max_ongoing_requests": scenario.max_ongoing,
         },
-        "batching": {"sla": ground.sla.model_dump()},
+        "batching": {"sla": scenario.sla.model_dump()},
         "scaling": dict(own),
     }
     built = ray_llm_config(entry, f"policy {spec}")

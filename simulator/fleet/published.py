@@ -20,8 +20,8 @@ from controller.records import EngineLimits, EngineReport, RecentSteps
 from replicas.engine.seen_lengths import PROMPTS_KEPT
 from replicas.profiles.profile import StepProfile
 from replicas.server.autoscaling_stats import autoscaling_stats
+from simulator.fleet.fluid import NONE, READY, Engine, Fleet
 from simulator.fleet.ray_stages import ONGOING
-from simulator.fleet.state import NOBODY, READY, Engine, Fleet
 
 RATE_WINDOW_S = 10.0  # as in the Governor
 LEARN_EVERY_S = 30.0  # how often lengths are summed
@@ -65,7 +65,7 @@ class Publisher:
         for slot, name in names.items():
             if fleet.status[slot] != READY:
                 continue
-            running = int(fleet.decodes[slot]) + int(fleet.prompt[slot] != NOBODY)
+            running = int(fleet.decodes[slot]) + int(fleet.prompt[slot] != NONE)
             waiting = int(fleet.waiting[slot])
             found[name] = self._wanted(slot, name, running, waiting, now_s)
             found[name][ONGOING] = float(running + waiting)
@@ -160,10 +160,11 @@ class Publisher:
         unreachable = itl_s is not None and out_of_reach(model, itl_s)
         cap = float(engine.max_num_seqs)
         if lengths.output:
-            theta = memory.theta(0.02)
+            quantile = memory.theta(0.02)
             held = lengths.mean_held + 8
             cap = min(
-                cap, float(memory.exact_batch(engine.kv_tokens, held, lengths.variance_held, theta))
+                cap,
+                float(memory.exact_batch(engine.kv_tokens, held, lengths.variance_held, quantile)),
             )
             if itl_s is not None:
                 cap = min(cap, sla_batch(model, lengths, itl_s))

@@ -96,10 +96,10 @@ class RayAutoscaler:
         self._ids = {n: self._ids.get(n) or ReplicaID(n, self._deployment) for n in samples}
         self._state.update_running_replica_ids(list(self._ids.values()))
         for name, sample in samples.items():
-            kept = self._series[name]
+            own = self._series[name]
             for key, value in sample.items():
-                _recent(kept.setdefault(key, deque()), TimeStampedValue(now_s, value), since_s)
-            series = {key: list(kept[key]) for key in sample}
+                _recent(own.setdefault(key, deque()), TimeStampedValue(now_s, value), since_s)
+            series = {key: list(own[key]) for key in sample}
             self._state.record_request_metrics_for_replica(
                 ReplicaMetricReport(self._ids[name], series, now_s)
             )
@@ -128,10 +128,10 @@ class RayAutoscaler:
         return decided
 
 
-def _recent(kept: deque[TimeStampedValue], newest: TimeStampedValue, since_s: float) -> None:
-    kept.append(newest)
-    while kept[0].timestamp < since_s:
-        kept.popleft()
+def _recent(series: deque[TimeStampedValue], newest: TimeStampedValue, since_s: float) -> None:
+    series.append(newest)
+    while series[0].timestamp < since_s:
+        series.popleft()
 
 
 ONGOING: str = RUNNING_REQUESTS_KEY

@@ -10,11 +10,11 @@ import numpy as np
 from controller.config import Sla
 from controller.models.step_time import StepModel
 from replicas.profiles.profile import StepProfile
-from simulator.fleet.crew import Crew, Overflow
+from simulator.fleet.fluid import Engine, engine_of, make_fleet
 from simulator.fleet.outcome import Outcome
 from simulator.fleet.published import Publisher, learnt
 from simulator.fleet.ray_stages import Clock, RayAutoscaler
-from simulator.fleet.state import Engine, engine_of, make_fleet
+from simulator.fleet.replica_pool import Overflow, ReplicaPool
 from simulator.fleet.traffic import Requests
 
 AFTER_S = 300.0  # after the last arrival; requests that have not ended by then are missed
@@ -22,7 +22,7 @@ Progress = Callable[[float], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Scenario:
     """The scenario that all policies of a comparison share.
 
     Args:
@@ -56,7 +56,7 @@ class Ground:
 def simulate(
     requests: Requests,
     autoscaling: Mapping[str, Any],
-    ground: Ground,
+    scenario: Scenario,
     *,
     seconds: float,
     replicas: int,
@@ -74,24 +74,24 @@ def simulate(
     """
     clock = Clock()
     scaler = RayAutoscaler(autoscaling, replicas, clock)
-    engine = ground.engine(requests)
-    fleet = make_fleet(requests, 2 * scaler.config.max_replicas + 8, engine, ground.seed)
-    model = ground.model(requests, engine)
-    crew = Crew(fleet, engine, ground.startup_s, scaler.target, overflow, ground.seed)
-    publisher = Publisher(fleet, engine, ground.sla, model, reads=reads)
-    ticks = math.ceil(seconds / ground.tick_s)
+    engine = scenario.engine(requests)
+    fleet = make_fleet(requests, 2 * scaler.config.max_replicas + 8, engine, scenario.seed)
+    model = scenario.model(requests, engine)
+    pool = ReplicaPool(fleet, engine, scenario.startup_s, scaler.target, overflow, scenario.seed)
+    publisher = Publisher(fleet, engine, scenario.sla, model, reads=reads)
+    ticks = math.ceil(seconds / scenario.tick_s)
     targets, ready = np.zeros(ticks, dtype=np.int64), np.zeros(ticks, dtype=np.int64)
     for tick in range(ticks):
-        clock.now_s = (tick + 1) * ground.tick_s
-        crew.work_until(clock.now_s)
-        scaler.observe(publisher.sample(crew.names, clock.now_s), float(fleet.hold[2]))
-        crew.scale_to(scaler.decide(), clock.now_s)
-        targets[tick], ready[tick] = scaler.target, crew.ready
+        clock.now_s = (tick + 1) * scenario.tick_s
+        pool.work_until(clock.now_s)
+        scaler.observe(publisher.sample(pool.names, clock.now_s), float(fleet.hold[2]))
+        pool.scale_to(scaler.decide(), clock.now_s)
+        targets[tick], ready[tick] = scaler.target, pool.ready
         if tick % 200 == 199:
-            progress(200 * ground.tick_s)
-    base_s, overflow_s = crew.replica_s(clock.now_s)
-    crew.work_until(clock.now_s + AFTER_S)
+            progress(200 * scenario.tick_s)
+    base_s, overflow_s = pool.replica_s(clock.now_s)
+    pool.work_until(clock.now_s + AFTER_S)
     return Outcome(
-        requests, fleet.first_s, fleet.end_s, targets, ready, base_s + overflow_s, ground.tick_s,
-        ground.sla, overflow_s, crew.lost,
+        requests, fleet.first_s, fleet.end_s, targets, ready, base_s + overflow_s, scenario.tick_s,
+        scenario.sla, overflow_s, pool.lost,
     )  # fmt: skip

@@ -146,7 +146,7 @@ def read_rates(path: Path) -> dict[str, Rates]:
 
 
 def by_day(rates: Rates) -> list[Rates]:
-    """The rates cut into days; a last part of a day is kept."""
+    """The rates cut into days; the last part of a day stays."""
     steps = max(1, math.floor(DAY_S / rates.step_s))
     return [
         Rates(rates.step_s, rates.rate_per_s[k : k + steps], rates.gap_cv[k : k + steps])

@@ -6,7 +6,7 @@ All are ``fluid_limit_per_s`` with different engines.
 from dataclasses import dataclass, replace
 
 from replicas.profiles.profile import StepCost, StepProfile
-from simulator.replay.fluid import fluid_limit_per_s
+from simulator.replay.fluid import fluid_limit_per_s, highest
 from simulator.workloads.requests import LengthStats
 
 # Share of the fluid limit that `adaptive` reaches with vLLM's own scheduler: 0.97 over all contests
@@ -139,10 +139,6 @@ def largest_batch(profile: StepProfile, lengths: LengthStats, itl_s: float, prom
         come = prefill * batch
         return profile.step_s(batch, batch * held, come, come * context)
 
-    low, high = 0.0, 1e6
     if step_s(1.0) > itl_s:
         return 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if step_s(middle) <= itl_s else (low, middle)
-    return low
+    return highest(lambda batch: step_s(batch) <= itl_s, 0.0, 1e6, 60)

@@ -51,8 +51,8 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str, str]]:
     own, budget = plan.setting, plan.setting.budget
     weights = own.shape.quantization.method or own.shape.dtype
     yield "weights", f"{budget.weights.total / GIB:.1f} GiB", f"a card, {weights}"
-    room = "the profile's KV memory counts instead" if own.own_kv else "a card"
-    yield "left for KV cache", f"{budget.kv / GIB:.1f} GiB", room
+    note = "the profile's KV memory counts instead" if own.own_kv else "a card"
+    yield "left for KV cache", f"{budget.kv / GIB:.1f} GiB", note
     yield "KV of a token", f"{own.layout.token_bytes / 1024:.1f} KiB", "a card, beyond windows"
     yield "KV capacity", f"{own.capacity_tokens:,} tokens", f"sequences of {own.max_model_len:,}"
     held = f"requests of {own.lengths.mean_held:,.0f} tokens"
@@ -62,8 +62,8 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str, str]]:
     steps = own.profile.name if own.measured else "roofline"
     one_s = own.profile.step_s(1, own.lengths.mean_held, 0, 0)
     yield "step of one decode", f"{one_s * 1e3:.1f} ms", steps
-    kept = own.workload if plan.fluid_per_s else f"no step of one request takes {itl} or less"
-    yield "capacity in the SLA", f"{plan.capacity_per_s:.2f}/s", kept
+    note = own.workload if plan.fluid_per_s else f"no step of one request takes {itl} or less"
+    yield "capacity in the SLA", f"{plan.capacity_per_s:.2f}/s", note
     yield "without an SLA", f"{plan.offline_per_s:.2f}/s", "full batches"
     if own.rate_per_s is not None:
         yield from _demanded(plan)

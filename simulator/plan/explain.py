@@ -26,16 +26,16 @@ def explain(plan: Plan) -> Iterator[str]:
 def _memory(own: Setting) -> Iterator[str]:
     shape, budget, weights = own.shape, own.budget, own.budget.weights
     bits = shape.quantization
-    kept = f"{shape.dtype}, 8 x {shape.dtype_bytes} bits"
+    dtypes = f"{shape.dtype}, 8 x {shape.dtype_bytes} bits"
     if bits.method:
-        kept = (
+        dtypes = (
             f"{bits.method}: {bits.linear_bits or 8 * shape.dtype_bytes:.4g} bits a linear weight"
         )
         if bits.expert_bits != bits.linear_bits:
-            kept += f", {bits.expert_bits:.4g} of an expert"
-        kept += f", {shape.dtype} for the rest"
+            dtypes += f", {bits.expert_bits:.4g} of an expert"
+        dtypes += f", {shape.dtype} for the rest"
     yield f"memory of one of {own.tp} x {own.gpu}:"
-    yield f"  parameters           {shape.params:,} ({shape.active_params:,} a token); {kept}"
+    yield f"  parameters           {shape.params:,} ({shape.active_params:,} a token); {dtypes}"
     parts = (
         ("embeddings, output", weights.embeddings),
         ("attention, states", weights.mixers),
@@ -88,8 +88,8 @@ def _kv(own: Setting) -> Iterator[str]:
         f"  {blocks:,} blocks; vLLM's log line: {own.capacity_tokens:,} tokens, for sequences of"
         f" {own.max_model_len:,}"
     )
-    where = "of the profile's KV memory" if own.own_kv else "held at once"
-    yield f"  requests of {own.lengths.mean_held:,.0f} tokens {where}: {own.slots:,.1f}"
+    which = "of the profile's KV memory" if own.own_kv else "held at once"
+    yield f"  requests of {own.lengths.mean_held:,.0f} tokens {which}: {own.slots:,.1f}"
 
 
 def _steps(own: Setting) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _steps(own: Setting) -> Iterator[str]:
             f"  KV of one request: {kv_read_bytes(own) / 1e6:.2f} MB at {HBM_EFFICIENCY:g} of it:"
             f" {line.per_kv_s * held * 1e6:.1f} us a step"
         )
-        yield "  the roofline beside the tables it was fitted to (rms of the logarithm, mean):"
+        yield "  the roofline versus the tables it was fitted to (rms of the logarithm, mean):"
         for name, (rms, mean) in DEVIATIONS.items():
             yield f"    {name:<26} {rms:6.1%} {mean:+7.1%}"
     for n in (1, batch):
@@ -126,8 +126,10 @@ def _capacity(plan: Plan) -> Iterator[str]:
         f"  E[in] {lengths.mean_input:,.0f}, E[out] {lengths.mean_output:,.0f}, a decode attends to"
         f" {lengths.mean_held:,.0f}"
     )
-    alone, beside = plan.decodes_in_sla, plan.batch_in_sla
-    yield f"  decodes of a step of D: {alone:,.1f}, with prompts {beside:,.1f}"
+    yield (
+        f"  decodes of a step of D: {plan.decodes_in_sla:,.1f},"
+        f" with prompts {plan.batch_in_sla:,.1f}"
+    )
     yield (
         "  fluid limit: the highest q with T(q T (E[out] - 1), KV of them, q T E[in]) <= T <= D and"
         f" q T E[out] <= {own.slots:,.0f}: {plan.fluid_per_s:.3f}/s"

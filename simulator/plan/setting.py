@@ -1,7 +1,7 @@
 """The input of a plan: the arguments, resolved and checked."""
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.config import Sla
 from controller.errors import ConfigError
@@ -105,8 +105,8 @@ def resolve(args: argparse.Namespace) -> Setting:
     lengths = _lengths(args.workload)
     if lengths.mean_input + lengths.mean_output > max_len:
         mean = lengths.mean_input + lengths.mean_output
-        told = f"{mean:.0f} tokens a request on average, and a sequence has at most {max_len}"
-        raise ConfigError([f"--workload: {args.workload!r} is not allowed: {told}"])
+        problem = f"{mean:.0f} tokens a request on average, and a sequence has at most {max_len}"
+        raise ConfigError([f"--workload: {args.workload!r} is not allowed: {problem}"])
     held = lengths.mean_held
     own_kv = measured is not None and args.gpu is None
     slots = measured.kv_tokens / held if measured and own_kv else layout.sequences(made.kv, held)
@@ -114,7 +114,10 @@ def resolve(args: argparse.Namespace) -> Setting:
     kv_tokens = max(int(slots * held), 1)
     profile = roofline_profile(f"{shape.name} on {tp} x {gpu}", roofline, kv_tokens, engine)
     if measured is not None:
-        profile = _with_engine(measured.with_kv_tokens(kv_tokens), engine)
+        seqs, tokens = engine
+        profile = replace(
+            measured.with_kv_tokens(kv_tokens), max_num_seqs=seqs, max_num_batched_tokens=tokens
+        )
     return Setting(
         args.model, shape, gpu, card, tp, layout, made, max_len,
         layout.capacity_tokens(made.kv, max_len, in_flight),
@@ -130,14 +133,6 @@ def _engine(args: argparse.Namespace, card: Card, measured: StepProfile | None) 
     if measured is not None and args.gpu is None:
         seqs, tokens = measured.max_num_seqs, measured.max_num_batched_tokens
     return args.max_num_seqs or seqs, args.max_num_batched_tokens or tokens
-
-
-def _with_engine(profile: StepProfile, engine: tuple[int, int]) -> StepProfile:
-    seqs, tokens = engine
-    return StepProfile(
-        profile.name, profile.source, profile.kv_tokens, seqs, tokens,
-        profile.cost, profile.recording, profile.launch,
-    )  # fmt: skip
 
 
 def _lengths(spec: str) -> LengthStats:

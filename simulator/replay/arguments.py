@@ -8,12 +8,12 @@ from pathlib import Path
 from controller.config import Block, Sla
 from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
+from controller.roles import Transfer
 from controller.validation import parse
 from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile import MOST_KV_TOKENS, StepProfile
 from replicas.profiles.profile_file import load_profile
 from serve_app.source import parse_documents
-from simulator.replay.fleet_arguments import add_fleet, add_link, fleet_problems
 from simulator.replay.values import (
     LEAST_RATE,
     MOST_DRAFT_MS,
@@ -28,12 +28,17 @@ from simulator.replay.values import (
     seed,
     share,
 )
-from simulator.virtual.plan import BENCH_ONLY, EngineOptions, Plan, Speculation, parse_policy
+from simulator.virtual.plan import EngineOptions, Plan, Speculation, parse_policy
+from simulator.virtual.rivals import NAMED
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.max_tokens import SPREAD
-from simulator.workloads.traffic import Phase, Rate, Workload
+from simulator.workloads.traffic import Phase, Workload
 
 Arguments = argparse.Namespace
+
+MOST_ENGINES = 64  # in one process; a step of each takes a millisecond
+# Options for one engine; searches run one engine after another.
+ALONE = ("find_capacity", "speculate", "async_scheduling", "swap")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,12 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=max_tokens,
         default=SPREAD,
         metavar="RULE",
-        help="how many tokens clients let a request generate, where the workload has no max_tokens:"
+        help="the max_tokens that clients send, if the workload has no max_tokens:"
         " spread (a power of two from 256 to 4096 above its output, at random), a number for all,"
         " exact (its output itself: every policy knows the answer) or context (as much as"
-        " max_model_len has room for) (default: %(default)s)",
+        " fits max_model_len) (default: %(default)s)",
     )
-    traffic.add_argument("--seed", type=seed, default=0, help="of all that is random")
+    traffic.add_argument("--seed", type=seed, default=0, help="of all randomness")
     accelerator = parser.add_argument_group("accelerator and engine")
     accelerator.add_argument(
         "--profile",
@@ -100,13 +105,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--swap",
         action="store_true",
         help="KV of preempted requests comes back from host memory over the link (--link-gbit-s,"
-        " --link-latency-ms, --kv-bytes-per-token) where that is sooner than computing it again",
+        " --link-latency-ms, --kv-bytes-per-token) if that is sooner than computing it again",
     )
     accelerator.add_argument(
         "--disturbances",
         metavar="YAML",
-        help="random disturbances of step times, as `emulate.disturbances` has it: '{pauses:"
-        " [{share: 0.05, mean_s: 0.03}]}'",
+        help="disturbances of steps, as in `emulate.disturbances`:"
+        " '{pauses: [{share: 0.05, mean_s: 0.03}]}'",
     )
     accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")
     accelerator.add_argument(
@@ -143,16 +148,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="K drafts, of --speculate at most, from so many requests in a step on: 1:5 17:2 65:0"
         " (vLLM's num_speculative_tokens_per_batch_size)",
     )
-    add_link(accelerator)
-    add_fleet(parser.add_argument_group("fleet"))
+    accelerator.add_argument(
+        "--kv-bytes-per-token",
+        type=number(1, 1e9),
+        default=327_680.0,
+        metavar="BYTES",
+        help="KV of a token (default: %(default)s, a 70B model with GQA)",
+    )
+    accelerator.add_argument(
+        "--link-gbit-s",
+        type=number(1e-3, 1e6),
+        default=200.0,
+        metavar="GBIT_S",
+        help="in each direction (default: %(default)s)",
+    )
+    accelerator.add_argument(
+        "--link-latency-ms",
+        type=number(0, 60_000),
+        default=5.0,
+        metavar="MS",
+        help="of a transfer, whatever its size (default: %(default)s)",
+    )
+    fleet = parser.add_argument_group("fleet")
+    fleet.add_argument(
+        "--engines",
+        type=count(MOST_ENGINES),
+        metavar="N",
+        help="number of engines behind the router (default: one without a router)",
+    )
     policies = parser.add_argument_group("policies")
     policies.add_argument(
         "--policy",
         action="append",
         default=[],
         metavar="SPEC",
-        help=f"NAME[:key=value,...], once for each to compare: {', '.join(POLICIES)}; and those"
-        f" that only a bench can have: {', '.join(BENCH_ONLY)} (default: static)",
+        help=f"NAME[:key=value,...], once for each to compare: {', '.join(POLICIES)}; and rivals,"
+        f" in a checkout: {', '.join(NAMED)} (default: static)",
     )
     sla = parser.add_argument_group("SLA")
     sla.add_argument("--sla-itl-ms", type=float, metavar="MS", help="time between tokens")
@@ -188,20 +219,15 @@ class Order:
     """The arguments, checked and looked up.
 
     Args:
-        phases: empty if ``workload`` and ``rate`` are used.
-        rate: None: the workload's own.
-        engines: of a fleet; None: a single engine.
+        phases: empty if ``workload`` is used.
     """
 
     workload: Workload
-    rate: Rate | None
     phases: tuple[Phase, ...]
     profile: StepProfile
     sla: Sla
     plans: tuple[Plan, ...]
-    engine: EngineOptions
     disturbances: Disturbances
-    engines: int | None = None
 
 
 def read_order(args: Arguments) -> Order:
@@ -230,16 +256,13 @@ def read_order(args: Arguments) -> Order:
             by_batch=_ranges(args.speculate_by_batch),
         )
         plans = [replace(plan, speculation=drafts) for plan in plans]
-    phases = tuple(_phase(spec) for spec in args.phases or ())
-    made = tuple(plans)
-    if args.engines is not None and (found := [*fleet_problems(args, made)]):
-        raise ConfigError(found)
     workload = load_workload(args.workload)
-    if workload.talks or any(phase.workload.talks for phase in phases):
-        _check_talks(args, made)
-    return Order(
-        workload, args.rate, phases, profile, sla, made, engine, _disturbances(args), args.engines
-    )
+    if args.find_capacity and workload.talks:
+        raise ConfigError(
+            ["find-capacity: is not allowed with agents: a turn comes after an answer"]
+        )
+    phases = tuple(_phase(spec) for spec in args.phases or ())
+    return Order(workload, phases, profile, sla, tuple(plans), _disturbances(args))
 
 
 class _Disturbed(Block):
@@ -251,20 +274,6 @@ def _disturbances(args: Arguments) -> Disturbances:
         return Disturbances()
     (given, *_) = parse_documents(args.disturbances)
     return parse(_Disturbed, {"disturbances": given}, "").disturbances
-
-
-def _check_talks(args: Arguments, plans: Sequence[Plan]) -> None:
-    """Refuse what needs arrival times or the number of requests: conversations have neither."""
-    found = []
-    if args.find_capacity:
-        found.append("find-capacity: is not allowed with agents: a turn comes after an answer")
-    found += [
-        f"policy {plan.spec}: is not allowed with agents: it goes by all requests' numbers"
-        for plan in plans
-        if plan.kind == "request-level"
-    ]
-    if found:
-        raise ConfigError(found)
 
 
 def _ranges(begins: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
@@ -287,6 +296,12 @@ def _check_together(args: Arguments) -> None:
         found.append("find-capacity: the rate is what it searches; leave --rate and --phases out")
     if args.find_capacity and args.sla_itl_ms is None and args.sla_ttft_ms is None:
         found.append("find-capacity: needs an SLA: --sla-itl-ms, --sla-ttft-ms or both")
+    if args.engines is not None:
+        found += [
+            f"{name.replace('_', '-')}: is not allowed with --engines: one engine alone"
+            for name in ALONE
+            if getattr(args, name)
+        ]
     if found:
         raise ConfigError(found)
 
@@ -307,3 +322,9 @@ def _phase(spec: str) -> Phase:
             ]
         )
     return phase
+
+
+def transfer_of(args: argparse.Namespace) -> Transfer:
+    """The transfer of the link's arguments."""
+    gbit_s, latency_ms = args.link_gbit_s, args.link_latency_ms
+    return Transfer(args.kv_bytes_per_token, gbit_s * 1e9 / 8, latency_ms / 1000)

@@ -2,13 +2,13 @@
 
 Capacity as in Sarathi-Serve (OSDI 2024, section 5): the percentile of the ITL is within the SLA,
 and the median scheduling delay within 2 s. All policies and rates use the first requests of one
-draw; only their arrival times are scaled.
+seed; only their arrival times are scaled.
 """
 
 import math
 from dataclasses import dataclass
 
-from simulator.replay.engine import Ground, Progress, replay
+from simulator.replay.engine import Progress, Scenario, replay
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.replay.verdict import Target, Watch, fault_of
 from simulator.virtual.plan import Plan
@@ -52,18 +52,16 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """What all searches of a comparison share.
+class SearchTraffic(Traffic):
+    """The requests and bounds that all searches of a comparison share.
 
     Args:
-        traffic: the requests.
         run_s: least length of a run, by its arrivals.
         least: least number of its requests.
         fluid_limit_per_s: for these requests on this profile.
         top: the highest rate of a search, times the fluid limit.
     """
 
-    traffic: Traffic
     run_s: float
     least: int
     fluid_limit_per_s: float
@@ -72,12 +70,12 @@ class Course:
     def requests_at(self, rate_per_s: float) -> tuple[Request, ...]:
         """The first requests of the traffic, for a run at this rate."""
         n = max(math.ceil(rate_per_s * self.run_s), self.least)
-        return Traffic(self.traffic.requests[:n]).at(rate_per_s)
+        return Traffic(self.requests[:n]).at(rate_per_s)
 
 
-def make_course(
+def search_traffic(
     workload: Workload,
-    ground: Ground,
+    scenario: Scenario,
     target: Target,
     *,
     least: int | None = None,
@@ -86,8 +84,8 @@ def make_course(
     least_run_s: float = LEAST_RUN_S,
     max_tokens: MaxTokens = SPREAD,
     top: float = TOP,
-) -> Course:
-    """One draw of requests, enough for a steady run at any rate that may hold.
+) -> SearchTraffic:
+    """Requests of one seed, enough for a steady run at any rate that may hold.
 
     Args:
         top: end of searches, times the fluid limit.
@@ -96,29 +94,29 @@ def make_course(
     """
     least = LEAST_REQUESTS if least is None else least
     stats = length_stats(draw_traffic(workload, least, gap_cv, seed).requests)
-    limit = fluid_limit_per_s(ground.profile, stats, target.sla.itl_s)
+    limit = fluid_limit_per_s(scenario.profile, stats, target.sla.itl_s)
     run_s = max(
-        least_run_s, RESIDENCES * stats.mean_output * _longest_step_s(ground, stats, target)
+        least_run_s, RESIDENCES * stats.mean_output * _longest_step_s(scenario, stats, target)
     )
     n = max(math.ceil(limit * top * run_s), least)
     traffic = draw_traffic(workload, n, gap_cv, seed, max_tokens)
     stats = length_stats(traffic.requests)
-    limit = fluid_limit_per_s(ground.profile, stats, target.sla.itl_s)
-    return Course(traffic, run_s, least, limit, top)
+    limit = fluid_limit_per_s(scenario.profile, stats, target.sla.itl_s)
+    return SearchTraffic(traffic.requests, run_s, least, limit, top)
 
 
-def _longest_step_s(ground: Ground, stats: LengthStats, target: Target) -> float:
+def _longest_step_s(scenario: Scenario, stats: LengthStats, target: Target) -> float:
     """D; without one, the decode step with full KV memory."""
     if target.sla.itl_s is not None:
         return target.sla.itl_s
-    kv = ground.profile.kv_tokens
-    return ground.profile.step_s(kv / stats.mean_held, kv, 0, 0)
+    kv = scenario.profile.kv_tokens
+    return scenario.profile.step_s(kv / stats.mean_held, kv, 0, 0)
 
 
 def find_capacity(
-    course: Course,
+    traffic: SearchTraffic,
     plan: Plan,
-    ground: Ground,
+    scenario: Scenario,
     target: Target,
     progress: Progress = lambda finished: None,
 ) -> Capacity:
@@ -127,15 +125,15 @@ def find_capacity(
     If the first rate inside it does not hold either, the lowest is tried next, to stop early if the
     target is broken at any rate. A rate that holds above one that does not is not searched.
     """
-    limit = course.fluid_limit_per_s
+    limit = traffic.fluid_limit_per_s
     if not limit:
         return Capacity(0.0, limit, Failure(0.0, "the step of one request is longer than the SLA"))
 
     def broken(rate_per_s: float) -> Failure | None:
-        fault = try_rate(course, plan, ground, target, rate_per_s, progress)
+        fault = try_rate(traffic, plan, scenario, target, rate_per_s, progress)
         return None if fault is None else Failure(rate_per_s, fault)
 
-    low, high = limit * LOWEST, limit * course.top
+    low, high = limit * LOWEST, limit * traffic.top
     failure = broken(high)
     if failure is None:
         return Capacity(high, limit)
@@ -155,21 +153,23 @@ def find_capacity(
     return Capacity(low, limit, failure)
 
 
-def holds_at(course: Course, plan: Plan, ground: Ground, target: Target, rate_per_s: float) -> bool:
+def holds_at(
+    traffic: SearchTraffic, plan: Plan, scenario: Scenario, target: Target, rate_per_s: float
+) -> bool:
     """Whether a policy holds the target at this rate."""
-    return try_rate(course, plan, ground, target, rate_per_s) is None
+    return try_rate(traffic, plan, scenario, target, rate_per_s) is None
 
 
 def try_rate(
-    course: Course,
+    traffic: SearchTraffic,
     plan: Plan,
-    ground: Ground,
+    scenario: Scenario,
     target: Target,
     rate_per_s: float,
     progress: Progress = lambda finished: None,
 ) -> str | None:
     """What of the target a policy breaks at this rate; None: nothing."""
-    requests = course.requests_at(rate_per_s)
+    requests = traffic.requests_at(rate_per_s)
     watch = Watch(requests, target)
-    trace = replay(requests, plan, ground, drain=False, give_up=watch, progress=progress)
+    trace = replay(requests, plan, scenario, drain=False, give_up=watch, progress=progress)
     return watch.fault or fault_of(trace, target)

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from controller.roles import Transfer
-from simulator.replay.arguments import Arguments, Order, add_arguments, read_order
-from simulator.replay.fleet_arguments import transfer_of
+from simulator.replay.arguments import Arguments, Order, add_arguments, read_order, transfer_of
 from simulator.replay.measure import Summary, summarise
 from simulator.replay.table import print_table
 from simulator.virtual.trace import Trace
 from simulator.workloads.requests import Request, every
-from simulator.workloads.traffic import draw_phases, draw_requests
+from simulator.workloads.traffic import Rate, draw_phases, draw_requests
 
 if TYPE_CHECKING:
-    from simulator.replay.capacity import Capacity, Course
-    from simulator.replay.engine import Ground, Progress
+    from simulator.replay.capacity import Capacity, SearchTraffic
+    from simulator.replay.engine import Progress, Scenario
     from simulator.replay.verdict import Target
     from simulator.virtual.plan import Plan
 
@@ -37,9 +35,9 @@ def run(args: Arguments) -> int:
     order = read_order(args)
     requests = () if args.find_capacity else _requests(args, order)
     load_vllm()
-    from simulator.replay.engine import Ground
+    from simulator.replay.engine import Scenario
 
-    ground = Ground(
+    scenario = Scenario(
         order.profile,
         order.disturbances,
         args.seed,
@@ -47,9 +45,9 @@ def run(args: Arguments) -> int:
     )
     results = []
     searched = (
-        _search(args, order, ground)
+        _search(args, order, scenario)
         if args.find_capacity
-        else _replay(args, order, requests, ground)
+        else _replay(args, order, requests, scenario)
     )
     for summary, trace in searched:
         results.append((summary, trace))
@@ -81,7 +79,7 @@ def load_vllm() -> None:
 def _requests(args: Arguments, order: Order) -> tuple[Request, ...]:
     if order.phases:
         return draw_phases(order.phases, args.burstiness, args.seed, args.max_tokens)
-    rate = "own" if order.rate is None else order.rate
+    rate: Rate = args.rate or "own"
     return draw_requests(
         order.workload, args.requests, rate, args.burstiness, args.seed, args.max_tokens
     )
@@ -99,16 +97,16 @@ def progress(
 
 
 def _replay(
-    args: Arguments, order: Order, requests: tuple[Request, ...], ground: "Ground"
+    args: Arguments, order: Order, requests: tuple[Request, ...], scenario: "Scenario"
 ) -> Iterator[tuple[Summary, Trace]]:
     from simulator.replay.engine import replay
 
     for plan in order.plans:
-        with progress(plan.spec, sum(1 for _ in every(requests))) as tell:
-            if order.engines is None:
-                trace = replay(requests, plan, ground, progress=tell)
+        with progress(plan.spec, sum(1 for _ in every(requests))) as advance:
+            if args.engines is None:
+                trace = replay(requests, plan, scenario, progress=advance)
             else:
-                trace = _fleet(requests, plan, ground, order, transfer_of(args))
+                trace = _fleet(requests, plan, scenario, order, args)
         refused = sum(o.refused for o in trace.outcomes)
         if refused:
             what = "KV memory" if plan.engine.enable_chunked_prefill else "KV memory or one step"
@@ -117,25 +115,28 @@ def _replay(
 
 
 def _fleet(
-    requests: tuple[Request, ...], plan: "Plan", ground: "Ground", order: Order, transfer: Transfer
+    requests: tuple[Request, ...],
+    plan: "Plan",
+    scenario: "Scenario",
+    order: Order,
+    args: Arguments,
 ) -> Trace:
     from simulator.replay.fleet import Fleet
     from simulator.replay.steering import Fixed
 
-    assert order.engines is not None
-    steering = Fixed(order.engines, 0, transfer, order.sla, ground.disturbance_seed)
-    fleet = Fleet(requests, plan, ground, order.engines, transfer, steering)
-    return fleet.run(drain=True).trace
+    engines, transfer = args.engines, transfer_of(args)
+    steering = Fixed(engines, 0, transfer, order.sla, args.seed)
+    return Fleet(requests, plan, scenario, engines, transfer, steering).run(drain=True)
 
 
-def _search(args: Arguments, order: Order, ground: "Ground") -> Iterator[tuple[Summary, Trace]]:
-    from simulator.replay.capacity import make_course
+def _search(args: Arguments, order: Order, scenario: "Scenario") -> Iterator[tuple[Summary, Trace]]:
+    from simulator.replay.capacity import search_traffic
     from simulator.replay.verdict import Target
 
     target = Target(order.sla, args.max_median_delay_s)
-    course = make_course(
+    traffic = search_traffic(
         order.workload,
-        ground,
+        scenario,
         target,
         least=args.requests,
         gap_cv=args.burstiness,
@@ -143,19 +144,19 @@ def _search(args: Arguments, order: Order, ground: "Ground") -> Iterator[tuple[S
         max_tokens=args.max_tokens,
     )
     _say(
-        f"fluid limit {course.fluid_limit_per_s:.2f}/s; runs of {course.run_s:.0f} s"
-        f" and at least {course.least} requests"
+        f"fluid limit {traffic.fluid_limit_per_s:.2f}/s; runs of {traffic.run_s:.0f} s"
+        f" and at least {traffic.least} requests"
     )
     for plan in order.plans:
         bursts = args.burstiness is None and order.workload.bursts
-        yield _search_one(plan, order, ground, course, target, bursts)
+        yield _search_one(plan, order, scenario, traffic, target, bursts)
 
 
 def _search_one(
     plan: "Plan",
     order: Order,
-    ground: "Ground",
-    course: "Course",
+    scenario: "Scenario",
+    traffic: "SearchTraffic",
     target: "Target",
     bursts: bool,
 ) -> tuple[Summary, Trace]:
@@ -163,10 +164,10 @@ def _search_one(
     from simulator.replay.capacity import find_capacity
     from simulator.replay.engine import replay
 
-    with progress(plan.spec, None) as tell:
-        found = find_capacity(course, plan, ground, target, tell)
+    with progress(plan.spec, None) as advance:
+        found = find_capacity(traffic, plan, scenario, target, advance)
         rate_per_s = found.per_s or (found.failure and found.failure.rate_per_s) or 1.0
-        trace = replay(course.requests_at(rate_per_s), plan, ground, progress=tell)
+        trace = replay(traffic.requests_at(rate_per_s), plan, scenario, progress=advance)
     _say(f"{plan.spec}: {_ending(found, bursts)}")
     if found.too_good:
         _say(

@@ -13,28 +13,26 @@ from typing import Any
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request as EngineRequest
 
-from controller.records import EngineState
+from controller.records import EngineReport, EngineState
 from replicas.engine.step_sample import step_sample
 from replicas.profiles.disturbances import DisturbedSteps
-from simulator.virtual.ground import Ground
 from simulator.virtual.ledger import Ledger, ReplayError
 from simulator.virtual.link import VirtualLink
 from simulator.virtual.model_len import max_model_len, tokens_of
 from simulator.virtual.plan import Plan
 from simulator.virtual.request_maker import RequestMaker
 from simulator.virtual.rivals import of_benches
+from simulator.virtual.scenario import Scenario
 from simulator.virtual.scheduler import VirtualClock, VirtualScheduler, make_scheduler
 from simulator.virtual.swap import SwapConnector, sooner
 from simulator.virtual.trace import Gap, Outcome, Step, Trace, make_gaps
 from simulator.workloads.requests import Request, every, follow_up
 
-__all__ = ["GiveUp", "Ground", "Progress", "ReplayError", "replay"]
+__all__ = ["GiveUp", "Progress", "ReplayError", "Scenario", "replay"]
 
 # With priorities, a request may take the KV blocks of all scheduled ones and then not fit: vLLM's
 # step is empty, its next one is not.
 MOST_EMPTY_STEPS = 10
-REQUEST_LEVEL = "benchmarks.baselines.request_level:replay_request_level"
-RESERVED = "benchmarks.baselines.reserved:ReservedScheduler"
 RIVAL = "benchmarks.baselines.rival_scheduler:RivalScheduler"
 AHEAD = 1  # steps that asynchronous scheduling schedules before the last outputs are back
 
@@ -45,7 +43,7 @@ Progress = Callable[[int], object]
 def replay(
     requests: Sequence[Request],
     plan: Plan,
-    ground: Ground,
+    scenario: Scenario,
     *,
     drain: bool = True,
     give_up: GiveUp = lambda now_s, arrivals_s, gaps: False,
@@ -63,26 +61,22 @@ def replay(
         ConfigError: no request of the workload fits KV memory.
         ReplayError: a token was lost or made up.
     """
-    if plan.kind == "request-level":
-        request_level = of_benches(REQUEST_LEVEL, plan.name)
-        trace: Trace = request_level(requests, plan, ground.profile, drain=drain)
-        return trace
-    engine, coming = Engine(requests, plan, ground), Coming(requests)
-    ledger, gave_up, told = engine.ledger, False, 0
+    engine, arrivals = Engine(requests, plan, scenario), Arrivals(requests)
+    ledger, gave_up, shown = engine.ledger, False, 0
     with uncollected():
-        while coming or engine.has_requests:
-            while coming.next_s <= engine.next_s:
-                number, request = coming.pop()
+        while arrivals or engine.has_requests:
+            while arrivals.next_s <= engine.next_s:
+                number, request = arrivals.pop()
                 engine.send(number, request, request.arrival_s)
             if engine.begin_turn():
-                progress(ledger.finished - told)
-                told = ledger.finished
+                progress(ledger.finished - shown)
+                shown = ledger.finished
                 gave_up = give_up(engine.now_s, engine.waiting_since_s(), ledger.gaps)
-            if gave_up or not (drain or coming):
+            if gave_up or not (drain or arrivals):
                 break
             engine.end_turn()
-            coming.take(engine.followers)
-    progress(ledger.finished - told)
+            arrivals.take(engine.followers)
+    progress(ledger.finished - shown)
     outcomes = engine.close()
     return Trace(
         tuple(outcomes.values()),
@@ -90,7 +84,6 @@ def replay(
         make_gaps(ledger.gaps),
         engine.kv_tokens,
         engine.now_s,
-        gave_up,
     )
 
 
@@ -106,7 +99,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-class Coming:
+class Arrivals:
     """Future requests by arrival; of equal ones, the first added is first."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
@@ -165,33 +158,35 @@ class Engine:
         self,
         all_requests: Sequence[Request],
         plan: Plan,
-        ground: Ground,
+        scenario: Scenario,
         connector: type[Any] | None = None,
     ) -> None:
-        self._times = DisturbedSteps(ground.profile, ground.disturbances, ground.disturbance_seed)
-        self._launch = ground.profile.launch
+        self._times = DisturbedSteps(
+            scenario.profile, scenario.disturbances, scenario.disturbance_seed
+        )
+        self._launch = scenario.profile.launch
         self._clock = VirtualClock()
         block_size = plan.engine.block_size
-        self.kv_tokens = ground.profile.kv_tokens // block_size * block_size
+        self.kv_tokens = scenario.profile.kv_tokens // block_size * block_size
         self._context = max_model_len(all_requests, plan.engine, self.kv_tokens)
-        self._make_request = RequestMaker(plan, self._context, ground.classes)
-        cls, own = _scheduler_of(plan, ground)
+        self._make_request = RequestMaker(plan, self._context, scenario.classes)
+        cls, own = _scheduler_of(plan, scenario)
         self._scheduler = make_scheduler(
             cls,
             plan,
             kv_tokens=self.kv_tokens,
             max_model_len=self._context,
             by_priority=any(r.priority for r in every(all_requests)),
-            classes=ground.classes,
+            classes=scenario.classes,
             graph_tokens=self._launch.graph_tokens if plan.engine.async_scheduling else 0,
             clock=self._clock,
-            profile_kv_read_frac=ground.profile.kv_read_frac,
-            connector=connector or (SwapConnector if ground.swap else None),
+            profile_kv_read_frac=scenario.profile.kv_read_frac,
+            connector=connector or (SwapConnector if scenario.swap else None),
             **own,
         )
-        self._swap = ground.swap
-        if ground.swap is not None:
-            self._scheduler.connector.pays = sooner(ground.swap, ground.profile)
+        self._swap = scenario.swap
+        if scenario.swap is not None:
+            self._scheduler.connector.pays = sooner(scenario.swap, scenario.profile)
         self._link = VirtualLink(self._scheduler, plan.batching)
         self._most_flights = 1 + (AHEAD if plan.engine.async_scheduling else 0)
         self._flights: deque[Flight] = deque()
@@ -220,6 +215,11 @@ class Engine:
     def next_s(self) -> float:
         """Time of its next action; without a request, its next sync."""
         return max(self._clock.now_s, self._link.due_s) if self.idle else self._clock.now_s
+
+    @property
+    def report(self) -> EngineReport | None:
+        """Its report at the last sync; None before the first."""
+        return self._link.report
 
     def waiting_since_s(self) -> list[float]:
         """Arrival times of waiting requests."""
@@ -309,14 +309,9 @@ class Engine:
             sample.decodes,
             sample.prefill_tokens,
             state.running,
-            state.waiting,
             state.kv_used_tokens,
             scheduler.cap,
-            scheduler.max_num_scheduled_tokens,
             model.predict_s(*features) if model else None,
-            sample.kv_tokens,
-            sample.prefill_context,
-            self._link.capacity_per_s,
         )
         return Flight(scheduled, scheduler.chunks(scheduled), self._free_s, step)
 
@@ -351,14 +346,12 @@ class Engine:
             raise ReplayError(f"{state.kv_used_tokens} KV tokens used of {self.kv_tokens}")
 
 
-def _scheduler_of(plan: Plan, ground: Ground) -> tuple[type[VirtualScheduler], dict[str, Any]]:
+def _scheduler_of(plan: Plan, scenario: Scenario) -> tuple[type[VirtualScheduler], dict[str, Any]]:
     """The class that runs a plan, and its own arguments except the clock."""
     own: dict[str, Any] = {"speculation": plan.speculation}
-    if plan.kind == "reserved":
-        return of_benches(RESERVED, plan.name), own
     if plan.rival is not None:
         return of_benches(RIVAL, plan.name), own | {
             "options": plan.rival,
-            "profile": ground.profile,
+            "profile": scenario.profile,
         }
     return VirtualScheduler, own

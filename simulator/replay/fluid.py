@@ -9,6 +9,7 @@ from replicas.profiles.profile import StepProfile
 from simulator.workloads.requests import LengthStats
 
 STEP_LENGTHS = 200  # tried between the shortest and the longest step
+HALVINGS = 50  # to the last bits
 LONGEST_STEP_S = 10.0  # without an SLA; memory is the limit long before
 
 
@@ -44,15 +45,17 @@ def fluid_limit_per_s(
             kv, context = decodes * lengths.mean_held, prefill * lengths.mean_context
             return profile.step_s(decodes, kv, prefill, context) <= step_s
 
-        return _highest(fits, slots / (step_s * lengths.mean_output))
+        most = slots / (step_s * lengths.mean_output)
+        return highest(fits, 0.0, math.nextafter(most, math.inf))
 
     return max(map(rate_at, np.geomspace(floor_s, top_s, STEP_LENGTHS).tolist()))
 
 
-def _highest(fits: Callable[[float], bool], top: float) -> float:
-    """The highest rate up to ``top`` that fits, by bisection; 0 if none does."""
-    low, high = 0.0, math.nextafter(top, math.inf)
-    for _ in range(50):
+def highest(
+    fits: Callable[[float], bool], low: float, high: float, halvings: int = HALVINGS
+) -> float:
+    """The highest value that fits, by bisection, if ``low`` fits and ``high`` does not."""
+    for _ in range(halvings):
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

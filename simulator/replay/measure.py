@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from controller.config import Sla
 from simulator.virtual.trace import Outcome, Trace
-
-Floats = NDArray[np.float64]
+from simulator.workloads.lengths import Floats
 
 TOLERANCE = 1 + 1e-9  # a step sized to exactly D is inside despite rounding
 COLD_S = 60.0  # first minute of a replay, in which a policy has no data

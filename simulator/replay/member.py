@@ -19,14 +19,14 @@ from replicas.engine.vllm_queues import all_waiting
 from replicas.server.routing_stats import KEY, routing_stats
 from serve_app.routing.replica_load import ReplicaLoad, read_room
 from simulator.replay.engine import Engine, Flight
-from simulator.virtual.ground import Ground
 from simulator.virtual.plan import Plan
+from simulator.virtual.scenario import Scenario
 from simulator.virtual.transfer import VirtualConnector, of_prefill
 from simulator.workloads.requests import Request
 
 Part = Literal["whole", "prompt", "loaded"]
-Load = Callable[[int, int, float], None]
-"""Called when a load begins, with the request's number, its tokens, and the time, seconds."""
+OnTransfer = Callable[[int, int, float], None]
+"""Called when a KV transfer begins: the request's number, its tokens, the time in seconds."""
 
 PARAMS: dict[Part, dict[str, Any] | None] = {
     "whole": None,
@@ -39,26 +39,30 @@ class Member(Engine):
     """One engine.
 
     Args:
-        loads: called for every load.
+        on_transfer: called for every KV transfer to this engine.
 
         Attributes:
             role: the role it is in or changes to (``controller.roles.keeps_itl``).
-            handed: numbers of computed prompts, since it was last emptied.
+            prefilled: numbers of computed prompts, since it was last emptied.
     """
 
     def __init__(
-        self, all_requests: Sequence[Request], plan: Plan, ground: Ground, loads: Load
+        self,
+        all_requests: Sequence[Request],
+        plan: Plan,
+        scenario: Scenario,
+        on_transfer: OnTransfer,
     ) -> None:
-        super().__init__(all_requests, plan, ground, VirtualConnector)
+        super().__init__(all_requests, plan, scenario, VirtualConnector)
         self._plan, self._batching = plan, plan.batching
-        self._loads = loads
+        self._on_transfer = on_transfer
         self._parts: dict[int, Part] = {}
         self._prompts: set[int] = set()  # numbers of prompts computed for others
         self._sending: list[tuple[float, str]] = []
         self._receiving: list[tuple[float, str]] = []
         self._stalled, self._settled_s, self._told_s = False, -math.inf, -math.inf
         self.role: Role = "mixed"
-        self.handed: list[int] = []
+        self.prefilled: list[int] = []
 
     @property
     def next_s(self) -> float:
@@ -140,7 +144,7 @@ class Member(Engine):
     def _begun(self, begin_s: float) -> None:
         connector: Any = self._scheduler.connector
         for req_id, tokens in connector.begun:
-            self._loads(int(req_id), tokens, begin_s)
+            self._on_transfer(int(req_id), tokens, begin_s)
         connector.begun.clear()
 
     def _land(self, flight: Flight) -> None:
@@ -155,7 +159,7 @@ class Member(Engine):
         here = {number for number, _ in self._sent}
         ended = {n for n in self._prompts - here if str(n) not in self.ledger}
         self._prompts -= ended
-        self.handed += sorted(ended)
+        self.prefilled += sorted(ended)
 
     def _check(self, tokens: int, state: EngineState) -> None:
         held = len(self._scheduler.requests) > len(self.ledger)

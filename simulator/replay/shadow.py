@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         profile = profile_of(name, report.model, engine)
     load_vllm()
-    from simulator.replay.engine import Ground, replay
+    from simulator.replay.engine import Scenario, replay
     from simulator.virtual.plan import EngineOptions, Plan
 
     options = EngineOptions(
@@ -74,13 +74,13 @@ def run(args: argparse.Namespace) -> int:
     off = batching.model_copy(update={"policy": "static", "enforce": False})
     on = batching.model_copy(update={"enforce": True})
     plans = [
-        Plan("vLLM's own", "scheduler", off, options),
-        Plan(on.policy, "scheduler", on, options),
+        Plan("vLLM's own", off, options),
+        Plan(on.policy, on, options),
     ]
     summaries = []
     for plan in plans:
-        with progress(plan.spec, len(requests)) as tell:
-            trace = replay(requests, plan, Ground(profile), progress=tell)
+        with progress(plan.spec, len(requests)) as advance:
+            trace = replay(requests, plan, Scenario(profile), progress=advance)
         summaries.append(summarise(plan.spec, trace, batching.sla))
     if args.json:
         for summary in summaries:

@@ -9,7 +9,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Protocol
 
 from controller.config import Sla
 from controller.fleet.role_pool import carried, requests_at
@@ -26,26 +25,6 @@ from simulator.workloads.requests import Request
 UNKNOWN_ITL_S = 0.05
 
 
-class Steering(Protocol):
-    """Decides roles and routes of a fleet."""
-
-    roles: list[Role]
-
-    def pick(self, request: Request, now_s: float) -> Way[int]:
-        """The route of a request, by the numbers of engines."""
-        ...
-
-    def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
-        """A prompt is computed, and the request goes to the decoding engine."""
-        ...
-
-    def hear(
-        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
-    ) -> None:
-        """Take an engine's report and statistics; ``roles`` may change."""
-        ...
-
-
 def asked_of(request: Request) -> Asked:
     """The request as the router knows it."""
     return Asked(request.input_tokens, request.max_tokens)
@@ -55,7 +34,7 @@ class Fixed:
     """The first engines compute prompts, the others decode; by headroom, as ``HeadroomRouter``.
 
     Args:
-        direct: the others compute prompts as well if that is sooner.
+        direct: decode engines compute prompts as well if that is sooner.
     """
 
     def __init__(
@@ -80,6 +59,7 @@ class Fixed:
         )
 
     def pick(self, request: Request, now_s: float) -> Way[int]:
+        """The route of a request, by the numbers of engines."""
         return self._ways.choose(
             self._in_role("mixed"), self._in_role("prefill"), asked_of(request), now_s
         )
@@ -87,13 +67,15 @@ class Fixed:
     def _in_role(self, role: Role) -> Sequence[int]:
         return [k for k, one in enumerate(self.roles) if one == role]
 
-    def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
-        self._ways.handed_over(way.decode, asked_of(request), now_s)
+    def handed_over(self, request: Request, route: Way[int], now_s: float) -> None:
+        """A prompt is computed, and the request goes to the decoding engine."""
+        self._ways.handed_over(route.decode, asked_of(request), now_s)
 
     def hear(
-        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+        self, engine: int, report: ReplicaReport, load: ReplicaLoad | None, now_s: float
     ) -> None:
-        self._ways.chooser.update(engine, room, now_s)
+        """Take an engine's report and statistics; ``roles`` may change."""
+        self._ways.chooser.update(engine, load, now_s)
         self._reports[engine] = report
 
     def _assign(self, wanted: int) -> None:
@@ -105,27 +87,19 @@ class Fixed:
 
 
 class Auto(Fixed):
-    """Roles by what the fleet is forecast to carry with each number of prefill engines.
+    """Roles by what the fleet is forecast to carry with each number of prefill engines."""
 
-    Attributes:
-        changes: (time, number of prefill engines) of each decision.
-    """
-
-    def __init__(
-        self, engines: int, transfer: Transfer, sla: Sla, seed: int = 0, prefill: int = 0
-    ) -> None:
-        super().__init__(engines, prefill, transfer, sla, seed, direct=True)
+    def __init__(self, engines: int, transfer: Transfer, sla: Sla, seed: int = 0) -> None:
+        super().__init__(engines, 0, transfer, sla, seed, direct=True)
         self._transfer, self._sla = transfer, sla
         self._chooser = RoleChooser()
-        self._chooser.prefill = prefill
         self._rows: dict[int, RowHistory] = {}
         self._stats: dict[int, StepStats] = {}  # by engine
-        self.changes: list[tuple[float, int]] = []
 
     def hear(
-        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+        self, engine: int, report: ReplicaReport, load: ReplicaLoad | None, now_s: float
     ) -> None:
-        super().hear(engine, report, room, now_s)
+        super().hear(engine, report, load, now_s)
         history = self._rows.setdefault(engine, RowHistory())
         history.add(report.rows)
         prior = guess(self._sla.itl_s or UNKNOWN_ITL_S)
@@ -136,7 +110,6 @@ class Auto(Fixed):
             return
         before, wanted = self._chooser.prefill, self._chooser.see(found, now_s)
         if wanted != before:
-            self.changes.append((now_s, wanted))
             self._assign(wanted)
 
     def _found(self) -> tuple[Split, ...]:

@@ -54,29 +54,22 @@ def number(least: float, most: float = math.inf) -> Callable[[str], float]:
     return number
 
 
-def share(text: str) -> float:
-    """A number from 0 to 1."""
-    return number(0, 1)(text)
-
-
-def seed(text: str) -> int:
-    """A whole number of 32 bits."""
-    value = int(text)
-    if not 0 <= value <= MOST_SEED:
-        raise ArgumentTypeError(f"{text} is not allowed: a whole number from 0 to {MOST_SEED:,}")
-    return value
-
-
-def count(most: int = MOST_COUNT) -> Callable[[str], int]:
-    """A whole number from 1 to ``most``."""
+def count(most: int = MOST_COUNT, least: int = 1) -> Callable[[str], int]:
+    """A whole number from ``least`` to ``most``."""
 
     def count(text: str) -> int:
         value = int(text)
-        if not 1 <= value <= most:
-            raise ArgumentTypeError(f"{text} is not allowed: a whole number from 1 to {most:,}")
+        if not least <= value <= most:
+            raise ArgumentTypeError(
+                f"{text} is not allowed: a whole number from {least} to {most:,}"
+            )
         return value
 
     return count
+
+
+seed = count(MOST_SEED, 0)
+share = number(0, 1)
 
 
 def drafts_from(text: str) -> tuple[int, int]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from controller.config import Sla
-from simulator.replay.measure import TOLERANCE, Floats
+from simulator.replay.measure import TOLERANCE
 from simulator.virtual.trace import Gap, Outcome, Trace
+from simulator.workloads.lengths import Floats
 from simulator.workloads.requests import Request
 
 HOPELESS = 10  # times the allowed delay or late tokens: the run cannot recover

@@ -1,7 +1,7 @@
 """The replay's token ledger: requests, their state, and the times of their tokens."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from controller.errors import BrimfulError
 from simulator.virtual.trace import Gap, Outcome
@@ -17,23 +17,8 @@ class _Account:
     """A request that was added and is not finished."""
 
     number: int
-    request: Request
-    tokens: int = 0
-    scheduled_s: float | None = None
-    first_token_s: float | None = None
+    outcome: Outcome
     last_token_s: float = 0.0
-    preemptions: int = 0
-
-    def outcome(self, finished_s: float | None) -> Outcome:
-        return Outcome(
-            self.request,
-            False,
-            self.tokens,
-            self.scheduled_s,
-            self.first_token_s,
-            finished_s,
-            self.preemptions,
-        )
 
 
 class Ledger:
@@ -64,23 +49,24 @@ class Ledger:
 
     def come(self, number: int, request: Request) -> None:
         """Add a request."""
-        self._accounts[str(number)] = _Account(number, request)
+        self._outcomes[number] = outcome = Outcome(request)
+        self._accounts[str(number)] = _Account(number, outcome)
 
     def enter_batch(self, ids: Iterable[str], now_s: float) -> None:
         """Requests were scheduled, for the first time or after a preemption."""
         for req_id in ids:
-            account = self._accounts[req_id]
-            if account.scheduled_s is None:
-                account.scheduled_s = now_s
+            outcome = self._accounts[req_id].outcome
+            if outcome.scheduled_s is None:
+                outcome.scheduled_s = now_s
 
     def preempt(self, req_id: str) -> None:
         """A request lost its KV blocks and its place in the batch."""
-        self._accounts[req_id].preemptions += 1
+        self._accounts[req_id].outcome.preemptions += 1
 
     def remaining(self, req_id: str) -> int:
         """Tokens that a request still has to generate."""
-        account = self._accounts[req_id]
-        return account.request.output_tokens - account.tokens
+        outcome = self._accounts[req_id].outcome
+        return outcome.request.output_tokens - outcome.tokens
 
     def token(self, req_id: str, tokens: int, ends: bool, now_s: float) -> Request:
         """Count ``tokens`` more tokens of a request; returns the request.
@@ -89,23 +75,24 @@ class Ledger:
             ReplayError: it ended with more or fewer tokens than it asked for.
         """
         account = self._accounts[req_id]
-        if account.tokens:
+        outcome = account.outcome
+        if outcome.tokens:
             self.gaps.append((now_s - account.last_token_s, now_s, account.number))
         else:
-            account.first_token_s = now_s
-        account.tokens += tokens
+            outcome.first_token_s = now_s
+        outcome.tokens += tokens
         account.last_token_s = now_s
         if ends:
-            self._finish(req_id, account, now_s)
-        return account.request
+            self._finish(req_id, outcome, now_s)
+        return outcome.request
 
-    def _finish(self, req_id: str, account: _Account, now_s: float) -> None:
-        if account.tokens != account.request.output_tokens:
+    def _finish(self, req_id: str, outcome: Outcome, now_s: float) -> None:
+        if outcome.tokens != outcome.request.output_tokens:
             raise ReplayError(
-                f"request {req_id} got {account.tokens} of {account.request.output_tokens} tokens"
+                f"request {req_id} got {outcome.tokens} of {outcome.request.output_tokens} tokens"
             )
         del self._accounts[req_id]
-        self._outcomes[account.number] = account.outcome(now_s)
+        outcome.finished_s = now_s
         self.finished += 1
 
     def close(self, computed: Mapping[str, int]) -> dict[int, Outcome]:
@@ -115,6 +102,5 @@ class Ledger:
             computed: tokens that the engine has computed, by request id.
         """
         for req_id, account in self._accounts.items():
-            outcome = replace(account.outcome(None), computed_tokens=computed.get(req_id, 0))
-            self._outcomes[account.number] = outcome
+            account.outcome.computed_tokens = computed.get(req_id, 0)
         return dict(sorted(self._outcomes.items()))

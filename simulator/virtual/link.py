@@ -13,11 +13,11 @@ class VirtualLink:
     """Syncs of one engine with its own controller.
 
     Limits of one sync reach the engine with the next, as over the wire. Due at fixed times, a sync
-    happens at the next step's end, where EngineCore runs a utility call.
+    happens at the next step's end, when EngineCore runs a utility call.
 
     Attributes:
         config: the present batching block.
-        model, capacity_per_s: published with the present limits.
+        model: published with the present limits.
         report, reported_s: the last report and its time; None before the first.
     """
 
@@ -28,7 +28,6 @@ class VirtualLink:
         self._answer: BatchLimits | None = None
         self.due_s = scheduler.now_s()
         self.model: StepModel | None = None
-        self.capacity_per_s: float | None = None
         self.report: EngineReport | None = None
         self.reported_s = self.due_s
 
@@ -41,7 +40,7 @@ class VirtualLink:
             None if answer is None else to_wire(answer), REPLICA, REPLICA
         )
         if answer is not None:
-            self.model, self.capacity_per_s = answer.model, answer.capacity_per_s
+            self.model = answer.model
         self.report, self.reported_s = from_wire(EngineReport, wire), now_s
         self._answer = self._loop.exchange(self.report, self.config, now_s)
         period_s = YOUNG_PERIOD_S if self.report.young else self.config.period_s

@@ -14,17 +14,6 @@ from controller.yaml_text import Loader, problem_of
 from replicas.profiles.profile import StepProfile
 from simulator.virtual.rivals import NAMED, options_of
 
-Kind = Literal["scheduler", "reserved", "request-level", "rival"]
-
-# Only in benches: no vLLM reserves memory for the longest answer or batches whole requests. Rivals
-# are in benchmarks/baselines.
-BENCH_ONLY: dict[str, Kind] = {
-    "reserved": "reserved",
-    "request-level": "request-level",
-    "sequential": "scheduler",
-    **dict.fromkeys(NAMED, "rival"),
-}
-
 
 class EngineOptions(Block):
     """Options that an engine is started with: vLLM's, by vLLM's names.
@@ -74,13 +63,11 @@ class Plan:
 
     Args:
         spec: as given.
-        kind: which scheduler runs it.
         speculation: None: one token a step.
         rival: the constants of a named rival; None: another policy.
     """
 
     spec: str
-    kind: Kind
     batching: BatchingConfig
     engine: EngineOptions
     speculation: Speculation | None = None
@@ -107,11 +94,9 @@ def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
         ConfigError: naming the policy, key or value that is wrong, and what is allowed.
     """
     name = spec.partition(":")[0]
-    if name not in POLICIES and name not in BENCH_ONLY:
-        raise ConfigError([unknown_key("policy", name, [*POLICIES, *BENCH_ONLY])])
+    if name not in POLICIES and name not in NAMED:
+        raise ConfigError([unknown_key("policy", name, [*POLICIES, *NAMED])])
     options = engine.model_dump()
-    if name == "sequential":
-        options["max_num_seqs"] = 1
     block: dict[str, Any] = {
         "policy": name if name in POLICIES else "static",
         "sla": sla.model_dump(),
@@ -129,7 +114,6 @@ def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
     batching = parse_batching(block, where)
     return Plan(
         spec,
-        BENCH_ONLY.get(name, "scheduler"),
         batching,
         check_engine(parse(EngineOptions, options, where), where),
         rival=None if own is None else parse(own, constants, where),

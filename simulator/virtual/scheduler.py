@@ -159,7 +159,7 @@ class VirtualScheduler(DynamicBatchScheduler):
     def _preempt_request(self, request: EngineRequest, *args: Any, **kwargs: Any) -> None:
         self._preempted.append(request.request_id)
         if isinstance(self.connector, SwapConnector):
-            self.connector.kept[request.request_id] = request.num_computed_tokens
+            self.connector.cached[request.request_id] = request.num_computed_tokens
         super()._preempt_request(request, *args, **kwargs)
 
 

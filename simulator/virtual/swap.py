@@ -16,18 +16,18 @@ class SwapConnector(VirtualConnector):
     """The scheduler's part.
 
     Attributes:
-        kept: tokens whose KV is in host memory, by request id.
+        cached: tokens whose KV is in host memory, by request id.
         pays: whether loading this many tokens is faster than computing them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.kept: dict[str, int] = {}
+        self.cached: dict[str, int] = {}
         self.pays: Callable[[int], bool] = lambda tokens: True
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:
-        kept = min(self.kept.get(request.request_id, 0), request.num_tokens - 1)
-        there = max(kept - num_computed_tokens, 0)
+        cached = min(self.cached.get(request.request_id, 0), request.num_tokens - 1)
+        there = max(cached - num_computed_tokens, 0)
         return there if there and self.pays(there) else 0, False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
@@ -35,7 +35,7 @@ class SwapConnector(VirtualConnector):
             self.begun.append((request.request_id, num_external_tokens))
 
     def request_finished(self, request: Any, block_ids: Any) -> Any:
-        self.kept.pop(request.request_id, None)
+        self.cached.pop(request.request_id, None)
         return False, None
 
 

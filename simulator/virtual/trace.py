@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simulator.workloads.lengths import Floats, Ints
 from simulator.workloads.requests import Request
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Gap = tuple[float, float, int]  # length, end, the request's number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """The outcome of one request.
 
@@ -42,11 +40,9 @@ class Step:
     Args:
         end_s, duration_s: its end and duration.
         decodes, prefill_tokens: what it computed.
-        running, waiting, kv_used_tokens: the engine's state during it.
-        cap, token_budget: its limits.
+        running, kv_used_tokens: the engine's state during it.
+        cap: the limit of running requests.
         predicted_s: by the model learned from the steps before; None if not identified.
-        capacity_per_s: requests/s, as published then; None if unknown.
-        kv_tokens, prefill_context: as in ``controller.records.StepSample``.
     """
 
     end_s: float
@@ -54,14 +50,9 @@ class Step:
     decodes: int
     prefill_tokens: int
     running: int
-    waiting: int
     kv_used_tokens: int
     cap: int
-    token_budget: int
     predicted_s: float | None = None
-    kv_tokens: int = 0
-    prefill_context: int = 0
-    capacity_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +71,6 @@ class Trace:
     Args:
         kv_tokens: size of KV memory.
         end_s: the clock when it ended.
-        gave_up: it was ended early because it could only get worse.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -88,7 +78,6 @@ class Trace:
     gaps: Gaps
     kv_tokens: int
     end_s: float
-    gave_up: bool = False
 
     def column(self, name: str) -> Floats:
         """One field of all steps; NaN for None."""

@@ -1,15 +1,15 @@
-"""KV transfers between engines in virtual time: the connector, and the network cards.
+"""KV transfers between engines in virtual time: the connector, and the network links.
 
-The connector does what vLLM's ``NixlConnector`` does in the scheduler. A prompt computed by another
+The connector does in the scheduler what vLLM's ``NixlConnector`` does. A prompt computed by another
 engine is loaded whole, its last token is computed again, and the blocks there are held until they
 have been read. After a preemption the prompt is computed here.
 
-Each engine has a sending and a receiving card, each a FIFO queue at the bandwidth of the link. A
-transfer passes both at once: it ends with the later of the two, plus the latency. Neither card
-idles because the other is busy.
+Each engine has a sending and a receiving link, each a FIFO queue at the bandwidth. A transfer
+passes both at once: it ends with the later of the two, plus the latency. Neither link idles because
+the other is busy.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
@@ -23,7 +23,7 @@ class VirtualConnector(KVConnectorBase_V1):
     """The scheduler's part of a connector; the replay moves the KV.
 
     Attributes:
-        begun: (request id, tokens) of loads that began since it was last emptied.
+        begun: (request id, tokens) of KV transfers that began since it was last emptied.
     """
 
     loads_by_request = True
@@ -68,41 +68,25 @@ class VirtualConnector(KVConnectorBase_V1):
         """There is no worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """One transfer.
-
-    Args:
-        asked_s, done_s: times of the request and of its end.
-    """
-
-    source: int
-    target: int
-    tokens: int
-    asked_s: float
-    done_s: float
-
-
-class Cards:
-    """The network cards of a fleet.
+class NetworkLinks:
+    """The network links of a fleet's engines.
 
     Attributes:
-        moved: all transfers so far.
+        moved: tokens of each transfer so far.
     """
 
     def __init__(self, engines: int, transfer: Transfer) -> None:
         self._transfer = transfer
         self._sends_s, self._receives_s = [0.0] * engines, [0.0] * engines
-        self.moved: list[Moved] = []
+        self.moved: list[int] = []
 
     def move(self, source: int, target: int, tokens: int, now_s: float) -> float:
         """Queue the KV of ``tokens``; returns its arrival, seconds."""
         wire_s = self._transfer.wire_s(tokens)
         sent_s = self._sends_s[source] = max(now_s, self._sends_s[source]) + wire_s
         there_s = self._receives_s[target] = max(now_s, self._receives_s[target]) + wire_s
-        done_s = max(sent_s, there_s) + self._transfer.latency_s
-        self.moved.append(Moved(source, target, tokens, now_s, done_s))
-        return done_s
+        self.moved.append(tokens)
+        return max(sent_s, there_s) + self._transfer.latency_s
 
 
 def of_prefill(request: Request) -> Request:

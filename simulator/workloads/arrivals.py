@@ -1,9 +1,8 @@
 """Arrival times: Gamma gaps with a chosen burstiness, or as recorded."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from simulator.workloads.lengths import Floats
 
 
 def unit_arrivals(n: int, gap_cv: float, rng: np.random.Generator) -> Floats:

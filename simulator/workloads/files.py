@@ -25,8 +25,8 @@ class QuantileEntry(Block):
         input_tokens, output_tokens: the lengths at these quantiles.
         spearman: rank correlation of input and output.
         mean_rate_per_s, gap_cv: arrivals, and the coefficient of variation of their gaps.
-        rate_per_s_by_minute: the trace's rate in each of its minutes; not used to draw.
-        idc_60s: index of dispersion of the counts per minute; not used to draw.
+        rate_per_s_by_minute: the trace's rate in each of its minutes; not sampled from.
+        idc_60s: index of dispersion of the counts per minute; not sampled from.
     """
 
     source: str = ""

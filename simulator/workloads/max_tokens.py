@@ -26,7 +26,7 @@ def stated(rule: MaxTokens) -> str:
     what = {
         "spread": f"a power of two from {SENT[0]} to {SENT[-1]} above its output, at random",
         "exact": "its exact output, which tells every policy the answer",
-        "context": "not sent: as much as `max_model_len` has room for",
+        "context": "not sent: as much as fits `max_model_len`",
     }
     allowed = f"{rule}, more for a longer output" if isinstance(rule, int) else what[rule]
     return f"`max_tokens` of each request, for every policy alike: {allowed}."

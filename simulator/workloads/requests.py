@@ -14,7 +14,7 @@ class Request:
         output_tokens: number that it will generate; no policy may know it.
         max_tokens: the client's bound; None: as much as the context allows.
         priority: lower is served first; priorities are on if any is not 0.
-        service: its class, of ``Ground.classes``; None: none.
+        service: its class, of ``Scenario.classes``; None: none.
         prefix: names of the beginning of its prompt, one for each ``PREFIX_TOKENS``; prompts share
             a prefix as far as their names are equal.
         conversation: prompts of one conversation agree as far as the shorter one goes; None: it is

@@ -8,9 +8,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from simulator.workloads.arrivals import Floats, recorded_units, unit_arrivals
+from simulator.workloads.arrivals import recorded_units, unit_arrivals
 from simulator.workloads.conversations import Agents
-from simulator.workloads.lengths import Marginal
+from simulator.workloads.lengths import Floats, Marginal
 from simulator.workloads.max_tokens import SPREAD, MaxTokens, with_max_tokens
 from simulator.workloads.requests import Request
 

@@ -9,7 +9,6 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from benchmarks.cost.bare_engine import BareEngine
 from controller.config import parse_batching
 from controller.fleet.actor import BatchController
 from controller.fleet.packed_snapshot import opened
@@ -17,6 +16,7 @@ from controller.records import BatchLimits, from_wire, to_wire
 from replicas.profiles.profile import StepNoise
 from replicas.profiles.profile_file import load_profile
 from serve_app.console.view import Deployment
+from tests.browser.bare_engine import BareEngine
 
 # What a user may call a model; nothing of it may become markup.
 HOSTILE = "<img src=x onerror=document.title='taken'>"

@@ -4,7 +4,7 @@ Every ``interval_s`` the number of requests and their mean lengths are forecast 
 the last; ``trend``: a local linear trend by a Kalman filter), and N = ceil(requests/s / e), e the
 most requests/s of one engine inside the SLA at those lengths. Dynamo takes e from a sweep on the
 card or a regression; here it is the capacity that replicas publish, times ``engine`` (its target
-latencies, which an expert lowers for room, come to such a factor).
+latencies, which an expert lowers for headroom, come to such a factor).
 
 Source: ai-dynamo/dynamo at 0c9050c9, ``planner/core/throughput_scaling.py``, mode ``agg``; its
 design document for the predictors. ARIMA and Prophet, for which it brings libraries, are left out.

@@ -1,4 +1,4 @@
-"""The rivals by name: where each stands, its constants, what it reads and knows."""
+"""The rivals by name: path, constants, metrics that each reads, true values that it knows."""
 
 from benchmarks.fleet.rivals import (
     constants,
@@ -7,14 +7,14 @@ from benchmarks.fleet.rivals import (
     dynamo_throughput,
 )
 from simulator.fleet.policies import Rival
-from simulator.fleet.simulate import Ground
+from simulator.fleet.simulate import Scenario
 
 _IN = "benchmarks.fleet.rivals"
 
 
-def _line(ground: Ground) -> dict[str, float]:
+def _line(scenario: Scenario) -> dict[str, float]:
     """Step times as a straight line of decodes and of prompt tokens."""
-    step_s = ground.profile.step_s
+    step_s = scenario.profile.step_s
     base_s = step_s(0, 0, 0, 0)
     return {
         "fixed_s": base_s,

@@ -9,7 +9,7 @@ from controller.classes import parse_classes
 from controller.config import Sla
 from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile_file import load_profile
-from simulator.replay.engine import Ground, replay
+from simulator.replay.engine import Scenario, replay
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.virtual.trace import Trace
 from simulator.workloads.catalog import load_workload
@@ -30,8 +30,8 @@ def served(
     noise_cv: float = 0.0,
 ) -> Trace:
     """These requests under a policy on the paper's line."""
-    ground = Ground(FIG3.with_kv_tokens(kv_tokens), Disturbances(noise_cv))
-    return replay(requests, parse_policy(spec, sla, ENGINE), ground)
+    scenario = Scenario(FIG3.with_kv_tokens(kv_tokens), Disturbances(noise_cv))
+    return replay(requests, parse_policy(spec, sla, ENGINE), scenario)
 
 
 def stream(n: int, rate: float, seed: int = 0) -> tuple[Request, ...]:
@@ -60,17 +60,17 @@ def test_memory_that_is_short_is_filled_and_overrun_no_more_than_is_set_or_pays(
 
 
 def test_in_overload_those_that_can_be_in_time_are() -> None:
-    requests = stream(600, 20.0)  # twice what the SLA leaves room for
+    requests = stream(600, 20.0)  # twice the load that the SLA permits
     sla = Sla(itl_ms=50, ttft_ms=2000)
 
     def in_time(trace: Trace) -> int:
         firsts = ((o.first_token_s, o.request.arrival_s) for o in trace.outcomes)
         return sum(first is not None and first - came <= 2.0 for first, came in firsts)
 
-    aside = served(requests, "adaptive", sla=sla)
+    deprioritized = served(requests, "adaptive", sla=sla)
     in_turn = served(requests, "adaptive:step_aside=false", sla=sla)
-    assert in_time(aside) > 2 * in_time(in_turn)
-    assert all(o.finished_s is not None for o in aside.outcomes)  # and nobody is left out
+    assert in_time(deprioritized) > 2 * in_time(in_turn)
+    assert all(o.finished_s is not None for o in deprioritized.outcomes)  # all are served
 
 
 def test_where_memory_is_full_the_important_wait_no_longer_than_under_vllm() -> None:
@@ -91,7 +91,9 @@ def test_decodes_without_a_bound_are_skipped_for_strict_ones_and_all_end() -> No
     classes = parse_classes({"strict": {"itl_ms": 50}, "batch": {"priority": 1, "default": True}})
     requests = [Request(0.0, 100, 300, priority=1, service="batch") for _ in range(160)]
     requests += [Request(10 + k, 200, 60, service="strict") for k in range(12)]
-    trace = replay(requests, parse_policy("adaptive", Sla(), ENGINE), Ground(FIG3, classes=classes))
+    trace = replay(
+        requests, parse_policy("adaptive", Sla(), ENGINE), Scenario(FIG3, classes=classes)
+    )
     assert all(o.finished_s for o in trace.outcomes)
     strict = trace.gaps.length_s[trace.gaps.request >= 160]
     assert (strict <= 0.05 * 1.001).mean() >= 0.98

@@ -1,4 +1,4 @@
-"""The benchmark of the scheduler's own code counts that code alone and says it in one JSON line."""
+"""The bench of scheduler overhead ends with one JSON line."""
 
 import json
 
@@ -17,7 +17,7 @@ def test_the_last_line_is_one_json_object(monkeypatch, capsys):
     assert last["bench"] == "scheduler"
     assert all(set(row) == {"id", "value", "unit", "target"} for row in last["rows"])
     full = [
-        f"own_code_full_{name}_{figure}_us_256" for name in SETTINGS for figure in ("median", "p99")
+        f"overhead_full_{name}_{figure}_us_256" for name in SETTINGS for figure in ("median", "p99")
     ]
     delays = [f"step_delay_{name}_p99_us_256" for name in ("leased", "inline")]
     aimed = [i for i, row in rows.items() if row["target"] is not None]

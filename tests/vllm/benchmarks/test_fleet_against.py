@@ -1,4 +1,4 @@
-"""The fluid replica beside the real scheduler and Governor, on the same requests."""
+"""The fluid replica versus the real scheduler and Governor, on the same requests."""
 
 import numpy as np
 import pytest
@@ -6,18 +6,18 @@ import pytest
 from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
 from simulator.fleet import fluid
+from simulator.fleet.fluid import make_fleet, occupy
 from simulator.fleet.outcome import inside_sla
-from simulator.fleet.simulate import AFTER_S, Ground
-from simulator.fleet.state import make_fleet, occupy
+from simulator.fleet.simulate import AFTER_S, Scenario
 from simulator.fleet.traffic import Requests
-from simulator.replay.engine import Ground as ReplayGround
+from simulator.replay.engine import Scenario as ReplayScenario
 from simulator.replay.engine import replay
 from simulator.virtual.plan import engine_of, parse_policy
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.lengths import Floats
 from simulator.workloads.traffic import draw_traffic
 
-GROUND = Ground(load_profile("paper-fig3"), Sla(itl_ms=100, ttft_ms=2000))
+SCENARIO = Scenario(load_profile("paper-fig3"), Sla(itl_ms=100, ttft_ms=2000))
 
 
 def figures(asked: Requests, first_s: Floats, end_s: Floats) -> list[float]:
@@ -26,7 +26,7 @@ def figures(asked: Requests, first_s: Floats, end_s: Floats) -> list[float]:
     several = asked.output > 1
     itl_s = (end_s - first_s)[several] / (asked.output[several] - 1)
     present = np.nansum(np.minimum(end_s, last_s) - came_s) / last_s
-    inside = inside_sla(came_s, first_s, end_s, asked.output, GROUND.sla).mean()
+    inside = inside_sla(came_s, first_s, end_s, asked.output, SCENARIO.sla).mean()
     finished = (end_s <= last_s).sum() / last_s
     return [finished, present, np.nanmean(itl_s), np.nanmean(first_s - came_s), inside]
 
@@ -41,12 +41,12 @@ def test_a_fluid_replica_serves_as_the_real_one_does(rate_per_s: float, too_kind
         np.array([r.input_tokens for r in drawn]),
         np.array([r.output_tokens for r in drawn]),
     )
-    plan = parse_policy("adaptive", GROUND.sla, engine_of(GROUND.profile))
-    trace = replay(drawn, plan, ReplayGround(GROUND.profile))
+    plan = parse_policy("adaptive", SCENARIO.sla, engine_of(SCENARIO.profile))
+    trace = replay(drawn, plan, ReplayScenario(SCENARIO.profile))
     firsts = np.array([o.first_token_s or np.nan for o in trace.outcomes])
     real = figures(asked, firsts, np.array([o.finished_s or np.nan for o in trace.outcomes]))
-    engine = GROUND.engine(asked)
-    fleet = make_fleet(asked, 1, engine, GROUND.seed)
+    engine = SCENARIO.engine(asked)
+    fleet = make_fleet(asked, 1, engine, SCENARIO.seed)
     occupy(fleet, 0, 0.0)
     fluid.run_until(fleet, engine, drawn[-1].arrival_s + 100 * AFTER_S)
     fluids = figures(asked, fleet.first_s, fleet.end_s)

@@ -1,4 +1,4 @@
-"""What runs on a card, without one: its parts, and the whole of it with the tiny model on CPU."""
+"""The bench of a card, with the tiny model on CPU."""
 
 import json
 import os
@@ -31,11 +31,11 @@ def test_the_whole_of_it_in_a_minute(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert (out / "steps.json").exists()
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["bench"] == "gpu"
-    ids = [row["id"] for row in told["rows"]]
-    assert json.loads((out / "rows.json").read_text()) == told["rows"]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["bench"] == "gpu"
+    ids = [row["id"] for row in result["rows"]]
+    assert json.loads((out / "rows.json").read_text()) == result["rows"]
     assert "gpu_step_of_one" in ids
     assert load_profile(str(out / "card.json")).step_s(1, 100, 0, 0) > 0
-    # What there was no time for is named.
+    # Parts without enough time are named.
     assert any("left out:" in line for line in done.stdout.splitlines())

@@ -13,7 +13,7 @@ from controller.records import BatchLimits
 from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile import StepProfile
 from replicas.profiles.profile_file import load_profile
-from simulator.replay.engine import Ground, replay
+from simulator.replay.engine import Scenario, replay
 from simulator.virtual.plan import EngineOptions, Plan, parse_policy
 from simulator.virtual.trace import Trace
 from simulator.workloads.catalog import load_workload
@@ -36,10 +36,10 @@ def served(
     profile: StepProfile = FIG3,
     kv_tokens: int = 20_000,
     noise_cv: float = 0.0,
-    **ground: int,
+    **scenario: int,
 ) -> Trace:
     """These requests under a policy, with a small KV memory: making a large one takes a while."""
-    on = Ground(profile.with_kv_tokens(kv_tokens), Disturbances(noise_cv), **ground)
+    on = Scenario(profile.with_kv_tokens(kv_tokens), Disturbances(noise_cv), **scenario)
     return replay(requests, plan(spec), on)
 
 

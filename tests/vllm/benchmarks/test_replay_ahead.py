@@ -14,7 +14,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 
 from controller.config import Sla
 from replicas.profiles.profile import LinearCost, StepProfile
-from simulator.replay.engine import Ground, replay
+from simulator.replay.engine import Scenario, replay
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.virtual.request_maker import RequestMaker
 from simulator.virtual.scheduler import (
@@ -41,7 +41,7 @@ def served(
     engine: EngineOptions = ENGINE,
 ) -> Trace:
     """These requests on the plant."""
-    return replay(requests, parse_policy(spec, Sla(), engine), Ground(PLANT))
+    return replay(requests, parse_policy(spec, Sla(), engine), Scenario(PLANT))
 
 
 def test_what_comes_during_a_step_starts_in_the_one_after_the_next() -> None:
@@ -116,9 +116,9 @@ def test_it_schedules_what_vllms_own_loop_schedules(kv_tokens: int) -> None:
     while scheduler.has_unfinished_requests():
         core.step_with_batch_queue()
 
-    trace = replay(requests, plan, Ground(replace(PLANT, kv_tokens=kv_tokens)))
+    trace = replay(requests, plan, Scenario(replace(PLANT, kv_tokens=kv_tokens)))
 
-    # The last step may compute what nobody asked for; a replay ends with the last token.
+    # The last step may compute unwanted tokens; a replay ends with the last token.
     given = executor.given[: len(trace.steps)]
     assert len(executor.given) - len(given) <= 1
     tokens = [step.decodes + step.prefill_tokens for step in trace.steps]

@@ -12,14 +12,14 @@ SMALL = ("--workload", "exponential:50,20", "--requests", "20", "--kv-tokens", "
 
 
 def printed(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[list[dict[str, object]], str]:
-    """What ``brimful replay ARGS --json`` printed: objects, and what it said beside them."""
+    """What ``brimful replay ARGS --json`` printed: objects, and its messages."""
     assert main(["replay", *args, "--json"]) == 0
     out, err = capsys.readouterr()
     return [json.loads(line) for line in out.splitlines()], err
 
 
 def test_json_is_one_object_a_line_for_each_policy(capsys: pytest.CaptureFixture[str]) -> None:
-    specs = ("static", "paper:memory=live", "request-level:max_num_seqs=4")
+    specs = ("static", "paper:memory=live", "sarathi:max_num_seqs=4")
     asked = [word for spec in specs for word in ("--policy", spec)]
     found, _ = printed(capsys, *SMALL, "--rate", "5", *asked)
     assert [f["policy"] for f in found] == list(specs)

@@ -1,4 +1,4 @@
-"""Whatever the workload and the policy: nothing is lost, made up, or put where there is no room."""
+"""For any workload and policy: no token is lost or made up, and KV memory is never exceeded."""
 
 import pytest
 from hypothesis import given
@@ -8,8 +8,9 @@ from controller.config import Sla
 from controller.policies.registry import POLICIES
 from replicas.profiles.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
 from replicas.profiles.profile import LinearCost, StepProfile
-from simulator.replay.engine import Ground, replay
-from simulator.virtual.plan import BENCH_ONLY, EngineOptions, parse_policy
+from simulator.replay.engine import Scenario, replay
+from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.virtual.rivals import NAMED
 from simulator.workloads.requests import Request
 from tests.property.strategies import examples
 
@@ -24,7 +25,7 @@ DISTURBED = Disturbances(
 )
 VARIANTS = (
     *POLICIES,
-    *BENCH_ONLY,
+    *NAMED,
     "static:watermark=0.2",
     "paper:memory=exact",
     "paper:memory=live,units=blocks",
@@ -83,12 +84,11 @@ def test_every_token_asked_for_is_produced_once(
     profile = StepProfile("p", "", kv_tokens, seqs, seqs, COST)
     asked = placed(drawn)
 
-    trace = replay(asked, plan, Ground(profile, disturbances))
+    trace = replay(asked, plan, Scenario(profile, disturbances))
 
     assert [o.request for o in trace.outcomes] == asked
     for number, outcome in enumerate(trace.outcomes):
         if outcome.refused:
-            # Request-level batching also refuses by itself what no slot has room for.
             assert outcome.request.input_tokens + outcome.request.output_tokens > kv_tokens - 16
             continue
         assert outcome.tokens == outcome.request.output_tokens

@@ -1,4 +1,4 @@
-"""``make results``, with few requests: that each kind of scenario runs, and what it hands over."""
+"""``make results``, with few requests: each kind of contest runs and has its figures."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from benchmarks.contests.__main__ import run
 from benchmarks.contests.catalog import LOADS, OFFLINE, Shifting
 from benchmarks.contests.disturbances import DISTURBED
-from benchmarks.contests.scenarios import Disturbance, Scenario
+from benchmarks.contests.scenarios import Contest, Disturbance
 from benchmarks.contests.settings import Settings
 from benchmarks.report.workers import Bench
 
@@ -16,7 +16,7 @@ DISTURBANCE = Disturbance("cv20", LOADS[0].profile, LOADS[0].workload, 50.0, 4.0
 
 
 @pytest.mark.parametrize("one", [OFFLINE[0], Shifting("phases"), DISTURBANCE])
-def test_a_small_part_has_all_its_figures(one: Scenario, tmp_path: Path) -> None:
+def test_a_small_part_has_all_its_figures(one: Contest, tmp_path: Path) -> None:
     settings = Settings(tmp_path / "settings.json")
     with ThreadPoolExecutor(1) as pool:
         section = run(Bench(pool, (1,), small=True), [one], settings, again=False)

@@ -57,6 +57,6 @@ def test_the_same_requests_with_and_without(
     off, on = (json.loads(text) for text in capsys.readouterr().out.splitlines())
     assert (off["requests"], on["requests"]) == (200, 200)
     assert (off["policy"], on["policy"]) == ("vLLM's own", "adaptive")
-    # A whole prompt of 1,500 tokens takes 0.2 s, which everybody beside it waits for.
+    # A whole prompt of 1,500 tokens takes 0.2 s, for which all others wait.
     assert off["itl_ms"]["p99"] > 150
     assert on["itl_ms"]["p99"] <= 51

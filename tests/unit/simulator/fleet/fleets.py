@@ -1,4 +1,4 @@
-"""A small ground, and requests by hand."""
+"""A small scenario, and requests by hand."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,13 +8,13 @@ from ray.serve.config import AutoscalingContext
 
 from controller.config import Sla
 from replicas.profiles.profile import LinearCost, StepProfile
-from simulator.fleet.simulate import Ground
-from simulator.fleet.state import Engine, Fleet, make_fleet, occupy
+from simulator.fleet.fluid import Engine, Fleet, make_fleet, occupy
+from simulator.fleet.simulate import Scenario
 from simulator.fleet.traffic import Requests
 
 PROFILE = StepProfile("line", "", 100_000, 64, 1000, LinearCost(0.02, 0.0005, 0.0, 0.0001))
 SLA = Sla(itl_ms=50, ttft_ms=1000)
-GROUND = Ground(PROFILE, SLA, startup_s=20.0, tick_s=5.0)
+SCENARIO = Scenario(PROFILE, SLA, startup_s=20.0, tick_s=5.0)
 
 
 def requests(*each: tuple[float, int, int]) -> Requests:
@@ -28,7 +28,7 @@ def steadily(per_s: float, seconds: float, prompt: int, output: int) -> Requests
 
 
 def standing(asked: Requests, replicas: int, slots: Sequence[int] = ()) -> tuple[Fleet, Engine]:
-    engine = GROUND.engine(asked)
+    engine = SCENARIO.engine(asked)
     fleet = make_fleet(asked, max(replicas, 4), engine, 0)
     for slot in slots or range(replicas):
         occupy(fleet, slot, 0.0)

@@ -12,7 +12,7 @@ from serve_app.config import AUTOSCALING_POLICY, parse_scaling
 from serve_app.scaling.reading import PUBLISHED
 from simulator.fleet.policies import parse_policy
 from simulator.fleet.traffic import Rates
-from tests.unit.simulator.fleet.fleets import GROUND
+from tests.unit.simulator.fleet.fleets import SCENARIO
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_a_day_of_a_file_by_policies(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr()
     lines = [json.loads(line) for line in said.out.splitlines()]
     assert [line["policy"] for line in lines] == ["brimful", "ray"]
-    told = [line for line in said.err.splitlines() if line.startswith("simulating ours ")]
-    assert told[0] == "simulating ours brimful ..." and len(told) == 2  # it is no terminal
+    progress = [line for line in said.err.splitlines() if line.startswith("simulating ours ")]
+    assert progress[0] == "simulating ours brimful ..." and len(progress) == 2  # no terminal
     assert all(0 < line["attainment"] <= 1 and line["replica_hours"] > 0.1 for line in lines)
 
 
@@ -54,13 +54,12 @@ BOUNDS = {"min_replicas": 1, "max_replicas": 9}
 
 
 def test_ours_is_built_as_serve_app_builds_it() -> None:
-    policy = parse_policy("brimful:target_utilization=0.7,upscale_delay_s=5", GROUND, BOUNDS)
+    policy = parse_policy("brimful:target_utilization=0.7,upscale_delay_s=5", SCENARIO, BOUNDS)
     built = policy.autoscaling["policy"]
     assert built["policy_function"] == AUTOSCALING_POLICY
     expected = parse_scaling({"target_utilization": 0.7}).model_dump()
     assert expected.items() <= built["policy_kwargs"].items()
     assert policy.autoscaling["upscale_delay_s"] == 5 and policy.reads == PUBLISHED
-    assert policy.name == "brimful"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_ours_is_built_as_serve_app_builds_it() -> None:
 )
 def test_what_is_wrong_is_said_in_one_line(spec: str, says: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        parse_policy(spec, GROUND, BOUNDS)
+        parse_policy(spec, SCENARIO, BOUNDS)
     (problem,) = raised.value.problems
     assert says in problem
 

@@ -9,7 +9,7 @@ from simulator.fleet.ray_stages import ONGOING, Clock, RayAutoscaler
 
 
 class Says:
-    """A policy that says what it was told to, and keeps what it was given."""
+    """A policy with a given answer, which records its contexts."""
 
     seen: list[AutoscalingContext] = []
     desired: float = 1

@@ -6,15 +6,15 @@ import pytest
 from controller.errors import ConfigError
 from replicas.server.autoscaling_stats import autoscaling_stats
 from simulator.fleet import fluid
-from simulator.fleet.crew import Crew, Overflow, parse_overflow
 from simulator.fleet.outcome import Outcome
 from simulator.fleet.published import Publisher
 from simulator.fleet.ray_stages import ONGOING
+from simulator.fleet.replica_pool import Overflow, ReplicaPool, parse_overflow
 from simulator.fleet.simulate import simulate
 from simulator.fleet.traffic import Requests
 from tests.unit.simulator.fleet.fleets import (
-    GROUND,
     PROFILE,
+    SCENARIO,
     SLA,
     requests,
     scripted,
@@ -33,7 +33,7 @@ def run(
     return simulate(
         asked,
         scripted(*steps),
-        GROUND,
+        SCENARIO,
         seconds=seconds,
         replicas=replicas,
         reads=(),
@@ -62,7 +62,7 @@ def test_what_is_published_has_the_names_that_replicas_publish() -> None:
     asked = steadily(5.0, 60.0, 200, 20)
     fleet, engine = standing(asked, 2)
     fluid.run_until(fleet, engine, 50.0)
-    model = GROUND.model(asked, engine)
+    model = SCENARIO.model(asked, engine)
     publisher = Publisher(fleet, engine, SLA, model)
     publisher.sample({0: "a", 1: "b"}, 45.0)
     found = publisher.sample({0: "a", 1: "b"}, 50.0)["a"]
@@ -90,8 +90,8 @@ def test_what_is_wanted_above_the_base_is_of_the_second_group_and_goes_first() -
 def test_with_notice_the_loss_of_replicas_costs_no_request() -> None:
     # Forty losses an hour of each: with three of them, some ten in five minutes.
     asked = steadily(20.0, 300.0, 100, 50)
-    crew = Overflow(base=1, losses_per_h=40.0, notice_s=30.0)
-    outcome = run(asked, (0.0, 4), seconds=300.0, replicas=4, overflow=crew)
+    spot = Overflow(base=1, losses_per_h=40.0, notice_s=30.0)
+    outcome = run(asked, (0.0, 4), seconds=300.0, replicas=4, overflow=spot)
     assert (np.diff(outcome.ready) < 0).sum() >= 5 and outcome.ready[-5:].max() <= 4
     assert not np.isnan(outcome.end_s).any() and outcome.lost == 0
 
@@ -100,17 +100,17 @@ def test_who_has_no_byte_yet_gets_a_second_chance_and_who_has_is_lost() -> None:
     asked = requests(*[(0.0, 1000, 400)] * 12, (50.0, 10, 2))
     fleet, engine = standing(asked, 0, slots=[3])
     fleet.status[3] = 0
-    crew = Crew(fleet, engine, 20.0, 1, Overflow(base=0, losses_per_h=1e-9, notice_s=1.0))
-    crew._ends[0] = (0.5, False)  # told to go after half a second, gone a second later
-    crew.scale_to(2, 0.0)
-    crew.work_until(1.4)
-    assert crew.ready == 0 and crew.lost == 0
-    crew.work_until(30.0)
+    pool = ReplicaPool(fleet, engine, 20.0, 1, Overflow(base=0, losses_per_h=1e-9, notice_s=1.0))
+    pool._ends[0] = (0.5, False)  # notice after half a second, gone a second later
+    pool.scale_to(2, 0.0)
+    pool.work_until(1.4)
+    assert pool.ready == 0 and pool.lost == 0
+    pool.work_until(30.0)
     answered = int((fleet.first_s < 1.5 + 0.1).sum())
-    assert crew.taken == 1 and 0 < crew.lost <= answered < 12
-    assert crew.resent == 12 - crew.lost
-    crew.work_until(200.0)
-    assert int(np.isnan(fleet.end_s).sum()) == crew.lost
+    assert pool.taken == 1 and 0 < pool.lost <= answered < 12
+    assert pool.resent == 12 - pool.lost
+    pool.work_until(200.0)
+    assert int(np.isnan(fleet.end_s).sum()) == pool.lost
 
 
 @pytest.mark.parametrize(

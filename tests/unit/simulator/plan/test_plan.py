@@ -78,7 +78,7 @@ def test_what_it_writes_is_a_serve_config(
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (("llama-3.1-8b", "--gpu", "H10"), "--gpu: unknown key 'H10'; did you mean 'H100'?"),
         (("llama-3.1-8b", "--day", "day-1"), "--day: 'day-1' is not allowed without --rate"),
@@ -97,7 +97,7 @@ def test_what_it_writes_is_a_serve_config(
     ],
 )
 def test_what_is_wrong_is_one_line(
-    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], told: str
+    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], message: str
 ) -> None:
     assert main(["plan", *args]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -24,10 +24,8 @@ STEP = Step(
     decodes=2,
     prefill_tokens=0,
     running=2,
-    waiting=0,
     kv_used_tokens=50,
     cap=8,
-    token_budget=64,
 )
 # One that waits 1 s, has its first token at 2 s and then one after 0.1 s and one after 0.3 s; one
 # that is refused; one that is not finished at the end.

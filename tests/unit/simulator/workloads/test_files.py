@@ -1,4 +1,4 @@
-"""Workload files: what they may hold, and what a wrong one is told."""
+"""Workload files: what they may contain, and the errors of wrong ones."""
 
 import json
 from pathlib import Path

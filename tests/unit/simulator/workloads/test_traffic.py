@@ -46,7 +46,7 @@ def test_drawn_lengths_have_the_quantiles_of_the_trace(name: str) -> None:
         drawn, (workload.source.input, workload.source.output), strict=True
     ):
         for percent in (10, 25, 50, 75, 90):
-            # The values at neighbouring percents bound what a draw of this size may give.
+            # The values at neighbouring percents bound the quantile of a sample of this size.
             low, high = marginal.lengths(np.array([percent - 2, percent + 2]) / 100)
             assert low <= np.percentile(values, percent) <= high
 

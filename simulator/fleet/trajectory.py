@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from simulator.fleet.capacity import capacity_per_s
-from simulator.fleet.crew import Overflow
 from simulator.fleet.days import Day
 from simulator.fleet.outcome import SHARE, Outcome
 from simulator.fleet.policies import parse_policy
-from simulator.fleet.simulate import Ground, Progress, simulate
+from simulator.fleet.replica_pool import Overflow
+from simulator.fleet.simulate import Progress, Scenario, simulate
 from simulator.fleet.traffic import Requests, draw
 from simulator.workloads.catalog import load_workload
 
@@ -38,7 +38,7 @@ class Result:
         return asdict(self)
 
 
-class Course:
+class Trajectory:
     """One trajectory, drawn once and equal for all policies.
 
     Args:
@@ -49,15 +49,15 @@ class Course:
     def __init__(
         self,
         day: Day,
-        ground: Ground,
+        scenario: Scenario,
         bounds: Mapping[str, int] = BOUNDS,
         overflow: Overflow | None = None,
     ) -> None:
         workload = load_workload(day.workload)
-        self.day, self.ground, self.bounds = day, ground, dict(bounds)
-        self.capacity_per_s = capacity_per_s(workload, ground)
+        self.day, self.scenario, self.bounds = day, scenario, dict(bounds)
+        self.capacity_per_s = capacity_per_s(workload, scenario)
         rates = day.rates.times(self.capacity_per_s)
-        self.requests: Requests = draw(rates, workload, ground.seed)
+        self.requests: Requests = draw(rates, workload, scenario.seed)
         self.overflow = overflow and overflow.sized(day.rates.rate_per_s)
         if self.overflow is not None and self.overflow.base is not None:
             least = min(max(bounds["min_replicas"], self.overflow.base), bounds["max_replicas"])
@@ -72,11 +72,11 @@ class Course:
         Raises:
             ConfigError: there is no such policy, or one of its settings is wrong.
         """
-        policy = parse_policy(spec, self.ground, self.bounds)
+        policy = parse_policy(spec, self.scenario, self.bounds)
         return simulate(
             self.requests,
             policy.autoscaling,
-            self.ground,
+            self.scenario,
             seconds=self.day.seconds,
             replicas=self.replicas,
             reads=policy.reads,

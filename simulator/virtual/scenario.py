@@ -9,7 +9,7 @@ from replicas.profiles.profile import StepProfile
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Scenario:
     """The scenario that all policies of a comparison share.
 
     Args:
