@@ -163,10 +163,10 @@ def most_admitted(work: Iterable[Work], rates: Floats, slots: int, memory: int) 
         taken.append((one, take))
     k = int(np.flatnonzero(np.isfinite(left))[-1])
     admitted = set()
-    for one, take in reversed(taken):
-        if take is None:
+    for one, with_one in reversed(taken):
+        if with_one is None:
             admitted.add(one.id)
-        elif k and take[k - 1]:
+        elif k and with_one[k - 1]:
             admitted.add(one.id)
             k -= 1
     return admitted

@@ -32,10 +32,17 @@ def prompt(tokens: int, arrival_s: float = 0.0, computed: int = 0) -> tuple[floa
 
 def columns(rows: list[tuple[float, ...]], name: str) -> Columns:
     """Requests ``name0``, ``name1``, ..."""
-    computed, size, generated, arrival, last = np.array(rows, float).reshape(-1, 5).T
-    whole = [x.astype(np.int64) for x in (computed, size, generated)]
-    ids = tuple(f"{name}{k}" for k in range(len(rows)))
-    return Columns(ids, *whole, np.full(len(rows), 100), arrival, last, last)
+    computed, size, generated, arrival_s, last_s = np.array(rows, float).reshape(-1, 5).T
+    return Columns(
+        tuple(f"{name}{k}" for k in range(len(rows))),
+        computed.astype(np.int64),
+        size.astype(np.int64),
+        generated.astype(np.int64),
+        np.full(len(rows), 100),
+        arrival_s,
+        last_s,
+        last_s,
+    )
 
 
 def seen(
