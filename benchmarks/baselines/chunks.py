@@ -55,11 +55,15 @@ def most_within(most: int, takes_s: Callable[[int], float], within_s: float) -> 
     return bisect.bisect_right(range(1, most + 1), within_s, key=takes_s)
 
 
-def shared(prompts: list[Prompt], tokens: int, room: int) -> list[int]:
-    """Prompt tokens of each, in order, while there are any and as long as it may start."""
+def shared(prompts: list[Prompt], tokens: int, room: int, longest: int = 0) -> list[int]:
+    """Prompt tokens of each, in order, while there are any and as long as it may start.
+
+    Args:
+        longest: tokens of one prompt, at most; 0: no bound.
+    """
     shares = []
     for prompt in prompts:
-        share = min(prompt.left, tokens)
+        share = min(prompt.left, longest or prompt.left, tokens)
         if not prompt.runs:
             share = share if room else 0
             room -= bool(share)
@@ -69,15 +73,15 @@ def shared(prompts: list[Prompt], tokens: int, room: int) -> list[int]:
 
 
 def shared_within(
-    prompts: list[Prompt], tokens: int, room: int, step_s: StepWith, within_s: float
+    prompts: list[Prompt], tokens: int, room: int, longest: int, step_s: StepWith, within_s: float
 ) -> list[int]:
     """The same, in a step that takes ``within_s`` at most."""
 
     def takes_s(n: int) -> float:
-        shares = shared(prompts, n, room)
+        shares = shared(prompts, n, room, longest)
         return step_s(sum(shares), attended(prompts, shares))
 
-    return shared(prompts, most_within(tokens, takes_s, within_s), room)
+    return shared(prompts, most_within(tokens, takes_s, within_s), room, longest)
 
 
 def attended(prompts: list[Prompt], shares: list[int]) -> float:

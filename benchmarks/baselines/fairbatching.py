@@ -75,6 +75,7 @@ class FairBatching(Unmoved):
             prompts,
             most - first,
             seen.room,
+            seen.engine.long_prompt_tokens,
             lambda n, context: self._step_s(first, held, n, context),
             within_s,
         )

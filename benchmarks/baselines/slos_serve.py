@@ -114,7 +114,8 @@ class SlosServe(Unmoved):
             prompts_of(running, due_s, places, last, runs=True)
             + prompts_of(waiting, waiting_due_s, range(len(waiting)), last, runs=False)
         )
-        shares = shared_within(prompts, max(most - len(turn), 0), slots, step_s, within_s)
+        free, longest = max(most - len(turn), 0), seen.engine.long_prompt_tokens
+        shares = shared_within(prompts, free, slots, longest, step_s, within_s)
         return served(seen, turn, prompts, shares, len(turn) + sum(shares))
 
     def _work(

@@ -46,12 +46,15 @@ def columns(rows: list[tuple[float, ...]], name: str) -> Columns:
 
 
 def seen(
-    running: list[tuple[float, ...]], waiting: list[tuple[float, ...]], now_s: float = 1.0
+    running: list[tuple[float, ...]],
+    waiting: list[tuple[float, ...]],
+    now_s: float = 1.0,
+    engine: EngineLimits = ENGINE,
 ) -> Seen:
     """The engine before a step, with enough KV memory."""
     return Seen(
         now_s,
-        ENGINE,
+        engine,
         columns(running, "r"),
         len(waiting),
         lambda n: columns(waiting[:n], "w"),

@@ -1,8 +1,10 @@
 """FairBatching: who is served first, and how long a step may take. Steps: see ``seen.step_s``."""
 
+from dataclasses import replace
+
 from benchmarks.baselines.fairbatching import FairBatching
 from benchmarks.baselines.options import FairBatchingOptions
-from tests.unit.benchmarks.baselines.seen import KNOWN, decode, prompt, seen
+from tests.unit.benchmarks.baselines.seen import ENGINE, KNOWN, decode, prompt, seen
 
 
 def test_a_step_ends_by_the_least_slack_of_the_decodes() -> None:
@@ -30,3 +32,10 @@ def test_prompts_are_served_by_deadline() -> None:
     waiting = [prompt(300, arrival_s=0.5), prompt(200, arrival_s=0.2)]
     moves = rival.decide(seen([decode(1.0)], waiting))
     assert (moves.waiting, moves.starts) == ([1, 0], 2)
+
+
+def test_a_prompt_takes_no_more_than_the_engine_lets_one_have() -> None:
+    rival = FairBatching(FairBatchingOptions(slack="gaps"), KNOWN)
+    engine = replace(ENGINE, long_prompt_tokens=64)
+    moves = rival.decide(seen([decode(1.0)], [prompt(300), prompt(40)], engine=engine))
+    assert (moves.budget, moves.starts) == (1 + 64 + 40, 2)
