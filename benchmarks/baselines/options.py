@@ -56,6 +56,44 @@ class QoserveOptions(Block):
     low_memory_tokens: NonNegativeInt = 32_000
 
 
+class DeadlineOptions(Block):
+    """What the rules of FairBatching and SLOs-Serve have in common.
+
+    Args:
+        margin: predicted step times are multiplied by it.
+        ttft_s: time to first token that is agreed, where the SLA has none.
+        slack: paced: token i is due at arrival + TTFT agreed + i x ITL, as in the sources; gaps:
+            one ITL after the token before, for an SLA of every gap.
+        model: linear: step times by a + b new tokens + c context tokens, as in the sources, fitted
+            to the profile; profile: without error.
+    """
+
+    margin: PositiveFloat = 1.0
+    ttft_s: PositiveFloat = 2.0
+    slack: Literal["paced", "gaps"] = "paced"
+    model: Literal["linear", "profile"] = "linear"
+
+
+class FairBatchingOptions(DeadlineOptions):
+    """FairBatching.
+
+    Args:
+        urgent_itls: a decode is urgent if its slack exceeds the step by fewer ITLs.
+    """
+
+    urgent_itls: NonNegativeFloat = 1.0
+
+
+class SlosServeOptions(DeadlineOptions):
+    """SLOs-Serve.
+
+    Args:
+        reserved_tokens: of what an admitted request may generate, so much KV memory is set aside.
+    """
+
+    reserved_tokens: NonNegativeInt = 500
+
+
 class PastFutureOptions(Block):
     """LightLLM's Past-Future scheduler.
 
@@ -104,12 +142,20 @@ class NewTokenRatioOptions(Block):
 
 
 RivalOptions = (
-    SarathiOptions | RefinerOptions | QoserveOptions | PastFutureOptions | NewTokenRatioOptions
+    SarathiOptions
+    | RefinerOptions
+    | QoserveOptions
+    | FairBatchingOptions
+    | SlosServeOptions
+    | PastFutureOptions
+    | NewTokenRatioOptions
 )
 RIVALS: dict[str, type[RivalOptions]] = {
     "sarathi": SarathiOptions,
     "refiner": RefinerOptions,
     "qoserve": QoserveOptions,
+    "fairbatching": FairBatchingOptions,
+    "slos_serve": SlosServeOptions,
     "past_future": PastFutureOptions,
     "new_token_ratio": NewTokenRatioOptions,
 }

@@ -18,11 +18,10 @@ model of T is of one card and model; here T is the profile's. There token i is d
 """
 
 import math
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.baselines.chunks import Prompt, in_order, prompts_of, served, shared
 from benchmarks.baselines.options import QoserveOptions
 from benchmarks.baselines.rival import Columns, Floats, Known, Moves, Seen, Unmoved
 from controller.records import StepSample
@@ -32,17 +31,6 @@ LAST_MULTIPLE = 2048
 LOW_MEMORY = (128, 256, 384, 512)
 FIRST_THROUGHPUT = 8500.0  # prompt tokens/s
 KEPT = 0.995  # of the throughput, a step with prompts
-
-
-@dataclass(frozen=True, slots=True)
-class _Prompt:
-    """One that is not computed to its end: by its place in the running or the waiting ones."""
-
-    key: tuple[bool, float]
-    place: int
-    left: int
-    context: int
-    runs: bool
 
 
 class Qoserve(Unmoved):
@@ -63,43 +51,26 @@ class Qoserve(Unmoved):
             self._throughput = KEPT * self._throughput + (1 - KEPT) * seen
 
     def decide(self, seen: Seen) -> Moves:
-        running, decoding = seen.running, seen.running.decoding
-        decodes = np.flatnonzero(decoding).tolist()
+        decodes = np.flatnonzero(seen.running.decoding).tolist()
         waiting = seen.first_waiting(seen.waiting)
         prompts = self._prompts(seen, waiting)
         if not prompts:
             return Moves(seen.engine.max_num_batched_tokens, 0, decodes)
         # Every decode has its token, whatever the budget that was found.
         budget = max(self._budget(seen, prompts[0].context), len(decodes))
-        shares = _shared(prompts, budget - len(decodes), seen.room)
-        order = [p.place for p in prompts if not p.runs]
-        served = [(p, share) for p, share in zip(prompts, shares, strict=True) if share]
-        starts = sum(not p.runs for p, _ in served)
-        longest = None
-        if served and starts:
-            last, share = served[-1]
-            if last.runs and share < last.left:
-                # vLLM would give it all that is left, before those that start.
-                others = served[:-1]
-                if share + sum(min(n, share) for _, n in others) > sum(n for _, n in others):
-                    longest = share
-                else:
-                    served = others
-        serve = [*decodes, *(p.place for p, _ in served if p.runs)]
-        if not serve and not starts and len(running):
-            return Moves(budget, 0, None, order)
-        return Moves(budget, starts, serve, order, longest)
+        shares = shared(prompts, budget - len(decodes), seen.room)
+        return served(seen, decodes, prompts, shares, budget)
 
-    def _prompts(self, seen: Seen, waiting: Columns) -> list[_Prompt]:
+    def _prompts(self, seen: Seen, waiting: Columns) -> list[Prompt]:
         """All that are not computed, in the order of service."""
         self._relegate(seen, waiting)
         running = seen.running
         places = np.flatnonzero(~running.decoding).tolist()
-        found = _prompts_of(running, self._due_s(running), places, runs=True)
-        found += _prompts_of(
+        found = prompts_of(running, self._due_s(running), places, runs=True)
+        found += prompts_of(
             waiting, self._due_s(waiting), range(len(waiting)), self._relegated, runs=False
         )
-        return sorted(found, key=lambda p: (*p.key, not p.runs))
+        return in_order(found)
 
     def _due_s(self, some: Columns) -> Floats:
         weight_s = self._options.ms_per_token / 1000
@@ -152,30 +123,3 @@ class Qoserve(Unmoved):
         # A step ahead, the token before may not be back yet: NaN, and the others count.
         least_s = float(np.fmin.reduce(due_s[mask])) - seen.now_s
         return math.inf if math.isnan(least_s) else least_s
-
-
-def _prompts_of(
-    some: Columns,
-    due_s: Floats,
-    places: Iterable[int],
-    relegated: Collection[str] = (),
-    *,
-    runs: bool,
-) -> list[_Prompt]:
-    due, left, computed = due_s.tolist(), some.left.tolist(), some.computed.tolist()
-    return [
-        _Prompt((some.ids[k] in relegated, due[k]), k, left[k], computed[k], runs) for k in places
-    ]
-
-
-def _shared(prompts: list[_Prompt], tokens: int, room: int) -> list[int]:
-    """Prompt tokens of each, in order, while there are any and as long as it may start."""
-    shares = []
-    for prompt in prompts:
-        share = min(prompt.left, tokens)
-        if not prompt.runs:
-            share = share if room else 0
-            room -= bool(share)
-        tokens -= share
-        shares.append(share)
-    return shares

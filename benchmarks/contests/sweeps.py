@@ -84,6 +84,19 @@ class Sweep:
     begins: tuple[Mapping[str, Value], ...] = ({},)
 
 
+SIZE_STEPS = ("refiner", "qoserve", "fairbatching", "slos_serve")  # these make the chunk themselves
+_DEADLINES: dict[str, tuple[Value, ...]] = {
+    "slack": ("gaps", "paced"),
+    "model": ("profile", "linear"),
+    "ttft_s": (0.5, 2.0, 6.0),
+}
+_DEADLINE_BEGINS: tuple[Mapping[str, Value], ...] = (
+    {"slack": "gaps", "model": "profile", "margin": 1.0},
+    {"slack": "gaps", "model": "linear", "margin": 1.0},
+    # As published: what stands here is changed, too.
+    {"slack": "paced", "model": "linear", "margin": 1.0},
+)
+
 SWEEPS = {
     "sarathi": Sweep(),
     "refiner": Sweep(
@@ -104,6 +117,16 @@ SWEEPS = {
             # As published: what stands here is changed, too.
             {"slack": "paced", "margin": 1.2, "least_tokens": 128, "token_step": 256},
         ),
+    ),
+    "fairbatching": Sweep(
+        scaled=("margin",),
+        choices={**_DEADLINES, "urgent_itls": (0.0, 1.0, 2.0)},
+        begins=_DEADLINE_BEGINS,
+    ),
+    "slos_serve": Sweep(
+        scaled=("margin",),
+        choices={**_DEADLINES, "reserved_tokens": (0, 500)},
+        begins=_DEADLINE_BEGINS,
     ),
     "past_future": Sweep(
         choices={
@@ -130,7 +153,12 @@ def first_points(rival: str, static: Point, profile: StepProfile) -> tuple[Point
     """
     sweep, limits = SWEEPS.get(rival, Sweep()), dict(static.values)
     engines: list[Mapping[str, Value]] = [limits]
-    if rival in ("refiner", "qoserve"):  # these make the chunk themselves
+    if rival in (
+        "refiner",
+        "qoserve",
+        "fairbatching",
+        "slos_serve",
+    ):  # these make the chunk themselves
         engines.append({CAP: profile.max_num_seqs, CHUNK: profile.max_num_batched_tokens})
     bases = [dict(begin) for begin in sweep.begins]
     points = [Point(rival).but({**engine, **base}) for engine, base in product(engines, bases)]

@@ -16,6 +16,8 @@ NAMED = (
     "sarathi",
     "refiner",
     "qoserve",
+    "fairbatching",
+    "slos_serve",
     "past_future",
     "new_token_ratio",
 )
