@@ -49,7 +49,7 @@ LEFT_OUT = pytest.StashKey[list[str]]()
 # once, never two of one group. The groups: those that share the cluster of tests/ray, those that
 # start one of their own, the others. The rest of `make test` runs on all cores.
 ALONE = {"cluster", "engine", "prometheus"}
-ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "launch"))
+ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "launch"))
 SHARED, OWN, OTHERS = "shared", "own", "others"
 
 

@@ -32,6 +32,7 @@ SOON = {
     "RAY_metrics_report_interval_ms": "1000",  # 10,000
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",  # 10
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",  # 10
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "3",  # 30: of a replica that is to end
 }
 LONGEST = 2048  # tokens of a request of ``pd``; the model takes no more
 SLA_ITL_MS = 4.0  # below what two shared cores manage, so that Algorithm 2 has to act
