@@ -1,4 +1,4 @@
-"""Replicas and their controllers without Ray and without engines, exchange by exchange."""
+"""Replicas and their controller without Ray and without engines, exchange by exchange."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,6 @@ class Member:
     group: str
     config: BatchingConfig
     governor: Governor
-    version: str
     reports_arrive: bool = True
 
     def report(self, now_s: float) -> ReplicaReport:
@@ -27,34 +26,30 @@ class Member:
 
 
 class Fleet:
-    """Controllers by version; replicas by name."""
+    """A controller; replicas by name."""
 
-    def __init__(self, *versions: str) -> None:
+    def __init__(self) -> None:
         self.now_s = 0.0
         self.members: dict[str, Member] = {}
-        self.controllers: dict[str, BatchController | None] = {}
-        for version in versions or ("v1",):
-            self.restart(version)
+        self.restart()
 
-    def restart(self, version: str = "v1") -> None:
+    def restart(self) -> None:
         """The controller dies and starts again, and knows nothing."""
-        self.controllers[version] = BatchController()
+        self.controller: BatchController | None = BatchController()
 
-    def join(self, name: str, group: str = "g", version: str = "v1", **block: Any) -> Member:
+    def join(self, name: str, group: str) -> None:
         """One replica more; it has not reported yet."""
-        config = batching(**block)
+        config = batching()
         made = governor(config, now_s=self.now_s, group=group)
-        self.members[name] = Member(name, group, config, made, version)
-        return self.members[name]
+        self.members[name] = Member(name, group, config, made)
 
     def exchange(self, name: str) -> None:
         """One replica reports, and applies the answer."""
         member = self.members[name]
-        controller = self.controllers[member.version]
-        if controller is None or not member.reports_arrive:
+        if self.controller is None or not member.reports_arrive:
             return
         wire = to_wire(member.report(self.now_s))
-        answer = controller.exchange(wire, member.config.model_dump())
+        answer = self.controller.exchange(wire, member.config.model_dump())
         member.governor.apply(from_wire(BatchLimits, answer), self.now_s)
 
     def period(self, seconds: float = 0.5) -> None:
@@ -64,18 +59,14 @@ class Fleet:
         self.now_s += seconds
 
     def calls(self) -> dict[str, Any]:
-        """The controllers as ``brimful enforce`` calls them."""
+        """The controller as ``brimful enforce`` calls it."""
 
-        def caller(version: str) -> Any:
-            def call(method: str, *args: Any) -> Any:
-                controller = self.controllers[version]
-                if controller is None:
-                    raise UnansweredError("it is gone")
-                return getattr(controller, method)(*args)
+        def call(method: str, *args: Any) -> Any:
+            if self.controller is None:
+                raise UnansweredError("it is gone")
+            return getattr(self.controller, method)(*args)
 
-            return call
-
-        return {version: caller(version) for version in self.controllers}
+        return {"v1": call}
 
     def enforced(self) -> dict[str, bool]:
         """By replica: whether its limits are applied."""

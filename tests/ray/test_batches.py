@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from openai import AsyncOpenAI, OpenAIError
 
 from serve_app.demo.client import Ask, send
 from serve_app.launch.local_cluster import LocalCluster
-from tests.ray.conftest import PORT, base_url
+from tests.ray.conftest import PORT, Deploy, base_url
 from tests.ray.control import metrics_text, until
+from tests.ray.emulated import overloaded
 from tests.scrapes import BATCHES, missing, wrong
 
 pytestmark = pytest.mark.cluster
@@ -23,14 +25,15 @@ REQUESTS = 60
 
 
 @pytest.fixture
-async def client(emulated: None) -> AsyncIterator[AsyncOpenAI]:
+async def client(apps: None, deploy: Deploy, model_path: Path) -> AsyncIterator[AsyncOpenAI]:
+    deploy(overloaded(model_path, admission={"max_body_mb": 1}), beside=True)  # a longer queue
     async with AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/batches/v1", api_key="none") as made:
         yield made
 
 
 def input_file() -> BytesIO:
     """Requests, one of them malformed and one refused by the engine."""
-    body = {"model": "tiny-batched", "prompt": [5] * 20, "ignore_eos": True}
+    body = {"model": "tiny-overload", "prompt": [5] * 20, "ignore_eos": True}
     asked = {"method": "POST", "url": "/v1/completions"}
     lines = [
         json.dumps({**asked, "custom_id": f"r{n}", "body": {**body, "max_tokens": tokens}})
@@ -73,7 +76,7 @@ async def test_a_batch_goes_on_after_its_process_was_killed(
             break
         await asyncio.sleep(0.1)
     assert now.status == "in_progress"
-    online = asyncio.create_task(send(base_url("batched"), "tiny-batched", [Ask([5] * 9, 8)] * 4))
+    online = asyncio.create_task(send(base_url("overload"), "tiny-overload", [Ask([5] * 9, 8)] * 4))
     kill_batches_replica(cluster)
     ended = await until_ended(client, batch.id)
     assert [answer.whole for answer in await online] == [True] * 4

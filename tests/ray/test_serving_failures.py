@@ -14,9 +14,9 @@ from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.conftest import base_url
 from tests.ray.control import replica_actors, replicas, snapshot, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("two_apps")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("apps")]
 
-EXCHANGES_PER_PERIOD = 3  # three replicas report: two of `paper`, one of `static`
+EXCHANGES_PER_PERIOD = 3  # three replicas report: two of `paper`, one of `overload`
 
 
 def load(n: int, per_s: float) -> list[Ask]:

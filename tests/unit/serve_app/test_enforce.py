@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -24,24 +23,16 @@ def switched(
     state: str,
     group: str | None = None,
     wait_s: float = 3.0,
-    meanwhile: Callable[[int], None] | None = None,
-    calls: dict[str, Any] | None = None,
+    meanwhile: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """The command; while it waits, replicas report, after what else happens at each look."""
-    looks = iter(range(1000))
-
-    def sleep(_: float) -> None:
-        if meanwhile:
-            meanwhile(next(looks))
-        fleet.period()
-
+    """The command; while it waits, replicas report."""
     return enforce.switch(
-        calls or fleet.calls(),
+        fleet.calls(),
         enforce=state == "on",
         group=group,
         wait_s=wait_s,
         clock=lambda: fleet.now_s,
-        sleep=sleep,
+        sleep=meanwhile or (lambda _: fleet.period()),
     )
 
 
@@ -110,24 +101,21 @@ def test_a_controller_that_died_before_a_replica_received_it_is_told_again():
         else:
             fleet.period()
 
-    outcome = enforce.switch(
-        fleet.calls(), enforce=False, group=None, wait_s=5.0, clock=lambda: fleet.now_s, sleep=sleep
-    )
-    assert outcome.confirmed
+    assert switched(fleet, "off", wait_s=5.0, meanwhile=sleep).confirmed
     assert fleet.enforced() == {"a1": False}
 
 
 @pytest.mark.parametrize("group", [None, "a"])
 def test_where_no_controller_answers_nothing_was_switched(group):
     fleet = fleet_of("a1")
-    fleet.controllers["v1"] = None
+    fleet.controller = None
     with pytest.raises(BrimfulError, match=r"no batch controller answers \(v1: it is gone\)"):
         switched(fleet, "off", group, 2.0)
 
 
 def test_replicas_whose_reports_are_refused_are_counted_and_named():
     fleet = fleet_of("a1", "a2", "b1")
-    controller, member = fleet.controllers["v1"], fleet.members["a2"]
+    controller, member = fleet.controller, fleet.members["a2"]
     assert controller is not None
     member.reports_arrive = False
     wire = to_wire(member.report(fleet.now_s)) | {"version": "older"}
