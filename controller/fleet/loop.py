@@ -47,7 +47,6 @@ class _Member:
     config: BatchingConfig
     base: BatchingConfig
     received_s: float
-    joined_at_exchange: int
     history: RowHistory
     fit: Fit | None = None
     limits: BatchLimits = field(init=False)
@@ -112,7 +111,6 @@ class ControlLoop:
             config,
             base,
             now_s,
-            last.joined_at_exchange if last else self._exchanges,
             RowHistory() if last is None or restarted else last.history,
             tail_frac=last.tail_frac if last else None,
         )
@@ -296,10 +294,9 @@ class ControlLoop:
 
         Returns:
             ``{"exchanges", "switches", "groups": {name: {"policy", "on", "pool", "replicas": {id:
-            {"age_s", "joined_at_exchange", "batching", "report", "limits"}}}}}`` with records as
-            they are; exchanges are counted over all replicas since this life began. A group whose
-            replicas bring several configurations names all their policies; ``on``: not switched
-            off.
+            {"age_s", "batching", "report", "limits"}}}}}`` with records as they are; exchanges are
+            counted over all replicas since this life began. A group whose replicas bring several
+            configurations names all their policies; ``on``: not switched off.
         """
         return {
             "exchanges": self._exchanges,
@@ -312,7 +309,6 @@ class ControlLoop:
                     "replicas": {
                         replica_id: {
                             "age_s": now_s - member.received_s,
-                            "joined_at_exchange": member.joined_at_exchange,
                             "batching": member.config,
                             "report": member.report,
                             "limits": member.limits,

@@ -78,7 +78,7 @@ def packed_snapshot_of(snapshot: dict[str, Any]) -> dict[str, Any]:
 def opened(glance: dict[str, Any]) -> dict[str, Any]:
     """The snapshot that ``packed_snapshot_of`` was given, with records.
 
-    Without a group's ``pool``, ``joined_at_exchange``, and the fields in ``LEFT_OUT``.
+    Without a group's ``pool`` and the fields in ``LEFT_OUT``.
     """
     configs = glance["configs"]
     groups = {
