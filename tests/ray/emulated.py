@@ -11,7 +11,10 @@ OVERLOAD_CLASSES = {
     # Beyond any forecast: what tests before it left unfinished is a queue that hardly moved.
     "gold": {"ttft_ms": 600_000, "priority": 0, "queue_timeout_s": 600},
     "silver": {"ttft_ms": 60_000, "priority": 10, "sheddable": True, "default": True},
-    "late": {"priority": 20, "sheddable": True, "queue_timeout_s": 60, "autoscale": False},
+}
+BATCH_CLASSES = {
+    "online": {"ttft_ms": 20_000, "priority": 0, "default": True},
+    "late": {"priority": 10, "sheddable": True, "queue_timeout_s": 60, "autoscale": False},
 }
 SCALING = {
     "min_replicas": 0,
@@ -60,6 +63,6 @@ def batches(port: int, folder: Path) -> dict[str, Any]:
             "serves": f"http://127.0.0.1:{port}/overload/v1",
             "folder": str(folder),
             "service_tier": "late",
-            "urgent_tier": "gold",
+            "urgent_tier": "online",
         },
     }

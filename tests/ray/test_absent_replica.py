@@ -1,4 +1,7 @@
-"""No replica while no request comes, one for the first: our policy in Ray Serve's scaling."""
+"""No replica while no request comes, one for the first: our policy in Ray Serve's scaling.
+
+The first of these files: after a load, a replica is kept for longer.
+"""
 
 import asyncio
 from pathlib import Path
