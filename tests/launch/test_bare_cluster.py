@@ -55,6 +55,7 @@ def bare(
         "name": "console",
         "route_prefix": "/console",
         "import_path": "serve_app.console:build",
+        "args": {"security": {"keys": None}},
     }
     http = {"host": "127.0.0.1", "port": PORT}
     apps = [plain(model_path, keys), console]

@@ -11,10 +11,11 @@ OVERLOAD_CLASSES = {
     # Beyond any forecast: what tests before it left unfinished is a queue that hardly moved.
     "gold": {"ttft_ms": 600_000, "priority": 0, "queue_timeout_s": 600},
     "silver": {"ttft_ms": 60_000, "priority": 10, "sheddable": True, "default": True},
+    "late": {"priority": 20, "sheddable": True, "queue_timeout_s": 60, "autoscale": False},
 }
 BATCH_CLASSES = {
-    "online": {"ttft_ms": 20_000, "priority": 0, "default": True},
-    "late": {"priority": 10, "sheddable": True, "queue_timeout_s": 60, "autoscale": False},
+    "gold": {"ttft_ms": 20_000, "priority": 0, "default": True},
+    "late": OVERLOAD_CLASSES["late"],
 }
 SCALING = {
     "min_replicas": 0,
@@ -22,6 +23,7 @@ SCALING = {
     "max_replicas": 2,
     "downscale_delay_s": 1,
     "look_back_period_s": 2,
+    "metrics_interval_s": 0.5,
     "policy": scaled_soon(peak_s=3),
 }
 
@@ -63,6 +65,6 @@ def batches(port: int, folder: Path) -> dict[str, Any]:
             "serves": f"http://127.0.0.1:{port}/overload/v1",
             "folder": str(folder),
             "service_tier": "late",
-            "urgent_tier": "online",
+            "urgent_tier": "gold",
         },
     }
