@@ -44,6 +44,12 @@ def replica_actors(applications: dict[str, Any], app: str) -> dict[str, Any]:
     }
 
 
+def engine_process(replica_pid: int) -> psutil.Process:
+    """The EngineCore of a replica."""
+    children = psutil.Process(replica_pid).children(recursive=True)
+    return next(c for c in children if "EngineCore" in " ".join([c.name(), *c.cmdline()]))
+
+
 async def until(
     what: str, found: Callable[[], bool], tries: int = 600, seen: Callable[[], object] | None = None
 ) -> None:

@@ -28,10 +28,10 @@ SCALING = {
 }
 
 
-def overloaded(model_path: Path, least: int = 1, **user_config: Any) -> dict[str, Any]:
-    """One replica, with three classes and a short queue; none while nobody asks if ``least`` is 0.
+def overloaded(model_path: Path, replicas: int = 1, **user_config: Any) -> dict[str, Any]:
+    """So many replicas with three classes and a short queue; at 0, one if somebody asks.
 
-    ``least`` and ``user_config`` change without a restart.
+    Replicas that run go on if ``replicas`` and ``user_config`` change.
     """
     app = application(
         "overload",
@@ -48,7 +48,7 @@ def overloaded(model_path: Path, least: int = 1, **user_config: Any) -> dict[str
         "max_model_len": 1024,
         "enable_prefix_caching": False,
     }
-    scaling = {**SCALING, "min_replicas": least, "max_replicas": 1}
+    scaling = {**SCALING, "min_replicas": replicas, "max_replicas": replicas or 1}
     app["deployments"] = [{"name": OVERLOAD_SERVER, "autoscaling_config": scaling}]
     if user_config:
         app["deployments"][0]["user_config"] = user_config

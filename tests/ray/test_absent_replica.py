@@ -28,7 +28,7 @@ def replicas(cluster: LocalCluster) -> list[Any]:
 async def test_a_replica_that_nobody_asks_goes_and_a_request_is_held_while_one_starts(
     cluster: LocalCluster, deploy: Deploy, model_path: Path
 ) -> None:
-    await asyncio.to_thread(deploy, overloaded(model_path, least=0), beside=True)
+    await asyncio.to_thread(deploy, overloaded(model_path, replicas=0), beside=True)
     await until("no replica", lambda: not replicas(cluster), 3000, read_told)
     (held,) = await send(base_url("overload"), "tiny-overload", [Ask("a river", 4)])
     assert (held.error or held.status, held.tokens) == (200, 4)

@@ -14,8 +14,15 @@ from openai import AsyncOpenAI, OpenAIError
 
 from serve_app.demo.client import Ask, send
 from serve_app.launch.local_cluster import LocalCluster
-from tests.ray.conftest import PORT, Deploy, base_url
-from tests.ray.control import metrics_text, until
+from tests.ray.conftest import PORT, Deploy, base_url, wait_reported
+from tests.ray.control import (
+    engine_process,
+    metrics_text,
+    replica_actors,
+    replicas,
+    snapshot,
+    until,
+)
 from tests.ray.emulated import BATCH_CLASSES, overloaded
 from tests.scrapes import BATCHES, missing, wrong
 
@@ -27,7 +34,8 @@ REQUESTS = 60
 @pytest.fixture
 async def client(apps: None, deploy: Deploy, model_path: Path) -> AsyncIterator[AsyncOpenAI]:
     block = {"classes": BATCH_CLASSES, "admission": {"max_body_mb": 1}}  # no bound on the queue
-    deploy(overloaded(model_path, **block), beside=True)
+    deploy(overloaded(model_path, replicas=2, **block), beside=True)
+    wait_reported("overload", 2)
     async with AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/batches/v1", api_key="none") as made:
         yield made
 
@@ -92,6 +100,34 @@ async def test_a_batch_goes_on_after_its_process_was_killed(
     assert [line["custom_id"] for line in errors] == ["r7", None]
     await until(f"metrics {BATCHES}", lambda: not missing(metrics_text(), BATCHES))
     assert wrong(metrics_text()) == []
+
+
+async def test_lines_of_an_engine_that_dies_go_on_in_another(
+    client: AsyncOpenAI, cluster: LocalCluster
+) -> None:
+    body = {"model": "tiny-overload", "prompt": [5] * 20, "ignore_eos": True, "max_tokens": 200}
+    asked = {"method": "POST", "url": "/v1/completions", "body": body}
+    lines = "\n".join(json.dumps({**asked, "custom_id": f"r{n}"}) for n in range(20))
+    file = await client.files.create(file=("in.jsonl", BytesIO(lines.encode())), purpose="batch")
+    batch = await client.batches.create(
+        input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
+    )
+
+    def runs_lines() -> str | None:
+        return next((i for i, r in replicas("overload").items() if r["report"].running >= 2), None)
+
+    await until("a replica with lines of the batch", lambda: runs_lines() is not None)
+    victim = runs_lines()
+    assert victim is not None
+    pids = {i: a["pid"] for i, a in replica_actors(cluster.applications(), "overload").items()}
+    engine_process(next(pid for i, pid in pids.items() if victim in i)).kill()
+    ended = await until_ended(client, batch.id)
+    assert (ended.status, ended.request_counts.completed) == ("completed", 20)
+    out = await lines_of(client, ended.output_file_id)
+    assert {line["response"]["body"]["usage"]["completion_tokens"] for line in out} == {200}
+    (died,) = (one for one in snapshot()["deaths"] if victim in one["replica"])
+    assert died["outcomes"]["moved"] >= 2
+    assert died["outcomes"].keys() <= {"moved", "moving"}
 
 
 async def lines_of(client: AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:

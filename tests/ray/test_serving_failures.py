@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import sys
 
-import psutil
 import pytest
 import ray
 
@@ -12,7 +11,7 @@ from controller.fleet.actor import find_controller
 from serve_app.demo.client import Ask, prompts, send
 from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.conftest import base_url
-from tests.ray.control import replica_actors, replicas, snapshot, until
+from tests.ray.control import engine_process, replica_actors, replicas, snapshot, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("apps")]
 
@@ -88,7 +87,7 @@ async def test_an_engine_that_dies_is_replaced_and_the_other_replica_is_unharmed
     arrived = {i: r["report"].arrivals for i, r in replicas("paper").items()}
     sending = asyncio.create_task(send(base_url("paper"), "tiny-paper", load(120, 20)))
     await asyncio.sleep(2)
-    _engine_process(actors[victim]["pid"]).kill()
+    engine_process(actors[victim]["pid"]).kill()
     answers = await sending
     report = replicas("paper")[_known_as(survivor)]["report"]
     served = report.finished
@@ -121,8 +120,3 @@ def _back(old: float, wanted: set[str] | None) -> bool:
 def _known_as(replica_id: str) -> str:
     """The controller's id of a replica, from Ray Serve's (which may carry the deployment)."""
     return next(known for known in replicas("paper") if known in replica_id)
-
-
-def _engine_process(replica_pid: int) -> psutil.Process:
-    children = psutil.Process(replica_pid).children(recursive=True)
-    return next(c for c in children if "EngineCore" in " ".join([c.name(), *c.cmdline()]))

@@ -1,5 +1,8 @@
 """What of vLLM the shorter start leans on."""
 
+import signal
+import subprocess
+import sys
 from dataclasses import fields
 
 from vllm import envs
@@ -26,3 +29,19 @@ def test_vllm_still_knows_what_a_new_replica_is_told_to_go_by() -> None:
         "enforce_eager",
         "enable_sleep_mode",
     }
+
+
+DIES = """
+import os, pickle, signal
+from vllm.v1.engine.core import EngineCoreProc
+from replicas.workarounds.core_process import RunEngineCore
+pickle.loads(pickle.dumps(RunEngineCore())).ends()
+os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_an_enginecore_that_dies_of_a_bad_address_names_python_frames_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert "Segfault encountered" not in done.stderr
