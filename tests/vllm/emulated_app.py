@@ -1,8 +1,10 @@
 """vLLM's own app with an emulated engine behind it, and no Ray."""
 
 import argparse
+import multiprocessing
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from starlette.datastructures import State
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -16,6 +18,11 @@ from replicas.emulator.executor import EmulatedExecutor
 from tests.vllm.harness import batching
 
 OURS = "replicas.scheduler.DynamicBatchScheduler"
+# EngineCore's process is forked from one that has imported vLLM, which takes 8 s.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    ["vllm.v1.engine.core", "vllm.v1.worker.cpu_worker", "replicas.scheduler"]
+)
 
 
 async def emulated_app(
@@ -62,7 +69,8 @@ def started(args: AsyncEngineArgs) -> AsyncLLM:
     config = args.create_engine_config(UsageContext.ENGINE_CONTEXT)
     if config.parallel_config.distributed_executor_backend == "mp":  # one process more
         config.parallel_config.distributed_executor_backend = "uni"
-    return AsyncLLM.from_vllm_config(config)
+    with patch("vllm.v1.engine.utils.get_mp_context", lambda: FORKS):
+        return AsyncLLM.from_vllm_config(config)
 
 
 async def app_around(
