@@ -110,9 +110,11 @@ class SlosServe(Unmoved):
         within_s = max(float(due_s[decodes].min(initial=math.inf)) - seen.now_s, itl_s)
         turn = decodes[due_s[decodes] - itls_s[decodes] < seen.now_s + within_s].tolist()
         last = {*running.ids, *waiting.ids} - self._admitted
+        # One that was admitted and lost its memory must not keep those that run from theirs.
+        fit = np.flatnonzero(waiting.left <= seen.kv_free_tokens).tolist()
         prompts = in_order(
             prompts_of(running, due_s, places, last, runs=True)
-            + prompts_of(waiting, waiting_due_s, range(len(waiting)), last, runs=False)
+            + prompts_of(waiting, waiting_due_s, fit, last, runs=False)
         )
         free, longest = max(most - len(turn), 0), seen.engine.long_prompt_tokens
         shares = shared_within(prompts, free, slots, longest, step_s, within_s)

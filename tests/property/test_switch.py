@@ -76,7 +76,7 @@ def test_in_the_end_all_replicas_go_by_the_newest_switch_that_anybody_knows(happ
     for number, (what, *args) in enumerate(happened, 1):
         names = sorted(fleet.members)
         if what == "switch":
-            loop = fleet.controller._loop  # type: ignore[union-attr]
+            loop = fleet.controllers["v1"]._loop  # type: ignore[union-attr]
             loop.switch(enforce=args[0], group=args[1], unix_s=number if clock else 0.0)
             told.switch(*args)
         elif what == "join":

@@ -33,8 +33,8 @@ REQUESTS = 60
 
 @pytest.fixture
 async def client(apps: None, deploy: Deploy, model_path: Path) -> AsyncIterator[AsyncOpenAI]:
-    block = {"classes": BATCH_CLASSES, "admission": {"max_body_mb": 1}}  # no bound on the queue
-    deploy(overloaded(model_path, replicas=2, **block), beside=True)
+    unbounded = {"classes": BATCH_CLASSES, "admission": {}}  # the queue
+    deploy(overloaded(model_path, replicas=2, **unbounded), beside=True)
     wait_reported("overload", 2)
     async with AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/batches/v1", api_key="none") as made:
         yield made
