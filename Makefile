@@ -33,7 +33,7 @@ demo: install ## Two vLLM replicas here: the same requests without and with cont
 test: install lint typecheck ## Lint, types, and every test (20 minutes on 2 idle cores)
 	@failed=0; \
 	$(BIN)/python -m pytest -n auto -m "not alone" || failed=1; \
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --max-worker-restart 0 -m alone || failed=1; \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --max-worker-restart 0 -m alone || failed=1; \
 	exit $$failed
 
 .PHONY: test-fast

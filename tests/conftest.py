@@ -45,12 +45,12 @@ NEEDS = {
     ),
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
-# They start engines, clusters, browsers and Prometheus, and wait more than they compute: one of
-# each group runs at once. Prefill and decode apart have a cluster, the rest of tests/ray has one,
-# and the others come one by one. The rest of `make test` runs on all cores.
+# They start engines, clusters, browsers and Prometheus, and wait more than they compute: two run at
+# once, never two of one group. The groups: those that share the cluster of tests/ray, those that
+# start one of their own, the others. The rest of `make test` runs on all cores.
 ALONE = {"cluster", "engine", "prometheus"}
-ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "launch"))
-GROUPS = SHARED, APART, OTHERS = "shared", "apart", "others"
+ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "launch"))
+SHARED, OWN, OTHERS = "shared", "own", "others"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,8 +96,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         markers = {marker.name for marker in item.iter_markers()}
         if ALONE & markers or any(at in item.path.parents for at in ALONE_IN):
             item.add_marker("alone")
-            shared = APART if "nixl" in markers else SHARED
-            group = shared if "cluster" in item.fixturenames else OTHERS  # type: ignore[attr-defined]
+            shared = SHARED if "cluster" in item.fixturenames else OWN  # type: ignore[attr-defined]
+            group = shared if "cluster" in markers else OTHERS
             item.add_marker(pytest.mark.xdist_group(group))
     said = config.stash[LEFT_OUT] = []
     for marker, (program, is_here, how) in NEEDS.items():
@@ -112,7 +112,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """xdist writes a test's group into its name, by which pytest alone would not find it."""
     if hasattr(report, "node"):  # from a worker, not in it
-        for group in GROUPS:
+        for group in (SHARED, OWN, OTHERS):
             report.nodeid = report.nodeid.removesuffix(f"@{group}")
 
 

@@ -1,6 +1,7 @@
 """One Ray cluster for all tests that need one: starting it and its engines takes minutes.
 
-Most of them share the replicas of ``apps``.
+Files run in the order of their names. Those that deploy the same applications follow each other:
+they share the replicas.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from serve_app.demo.tiny_model import make_tiny_model
 from serve_app.launch.local_cluster import LocalCluster, local_cluster
 from tests.ray.applications import MAX_NUM_SEQS, application
 from tests.ray.control import replicas
-from tests.ray.emulated import batches, overloaded
+from tests.ray.emulated import emulated_applications
 from tests.ray.processes import naming, none_left, running_clusters
 
 REPO = Path(__file__).parents[2]
@@ -31,7 +32,6 @@ SOON = {
     "RAY_metrics_report_interval_ms": "1000",  # 10,000
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",  # 10
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",  # 10
-    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "3",  # 30: of a replica that is to end
 }
 LONGEST = 2048  # tokens of a request of ``pd``; the model takes no more
 SLA_ITL_MS = 4.0  # below what two shared cores manage, so that Algorithm 2 has to act
@@ -147,9 +147,9 @@ def wait_reported(app: str, count: int, tries: int = 600) -> None:
     raise AssertionError(f"the controller never had reports of {count} replicas of {app}")
 
 
-def paper(model_path: Path, **user_config: Any) -> dict[str, Any]:
-    """Two replicas that Algorithm 2 steers."""
-    app = application(
+def paper_and_static(model_path: Path, **user_config: Any) -> list[dict[str, Any]]:
+    """``paper`` with two replicas beside ``static`` with one; ``user_config`` is of the former."""
+    paper = application(
         "paper",
         model_path,
         deployment={"num_replicas": 2},
@@ -162,8 +162,19 @@ def paper(model_path: Path, **user_config: Any) -> dict[str, Any]:
         },
     )
     if user_config:
-        app["deployments"] = [{"name": "BrimfulServer:tiny-paper", "user_config": user_config}]
-    return app
+        paper["deployments"] = [{"name": "BrimfulServer:tiny-paper", "user_config": user_config}]
+    static = application(
+        "static", model_path, deployment={"num_replicas": 1}, batching={"policy": "static"}
+    )
+    return [paper, static]
+
+
+@pytest.fixture
+def two_apps(deploy: Deploy, model_path: Path) -> None:
+    """Both of them, in one file."""
+    deploy(*paper_and_static(model_path))
+    wait_reported("paper", 2)
+    wait_reported("static", 1)
 
 
 @pytest.fixture(scope="session")
@@ -173,11 +184,11 @@ def batches_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def apps(deploy: Deploy, model_path: Path, batches_folder: Path) -> None:
-    """``paper``, ``overload`` and ``batches``, as they are at first."""
-    deploy(paper(model_path), overloaded(model_path), batches(PORT, batches_folder))
-    wait_reported("paper", 2)
+def emulated(deploy: Deploy, model_path: Path, batches_folder: Path) -> None:
+    """Emulated accelerators for two modules, and the batch API; they start together."""
+    deploy(*emulated_applications(model_path, PORT, batches_folder))
     wait_reported("overload", 1)
+    wait_reported("batched", 2)
 
 
 @pytest.fixture

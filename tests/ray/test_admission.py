@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-async def client(apps: None) -> AsyncIterator[AsyncOpenAI]:
+async def client(emulated: None) -> AsyncIterator[AsyncOpenAI]:
     async with AsyncOpenAI(base_url=base_url("overload"), api_key="-", max_retries=0) as made:
         yield made
     await until("an idle replica", lambda: inside() == 0 and not report().kv_used_tokens)
@@ -109,7 +109,7 @@ def engines(cluster: LocalCluster) -> set[int]:
     return {one["pid"] for one in server["replicas"] if one["state"] == "RUNNING"}
 
 
-async def test_what_admission_did_is_exported(apps):
+async def test_what_admission_did_is_exported(emulated):
     await until(f"metrics {ADMISSION}", lambda: not missing(metrics_text(), ADMISSION))
     assert wrong(metrics_text()) == []
 

@@ -163,7 +163,7 @@ async def test_answers_are_those_of_one_engine(cluster: LocalCluster) -> None:
     assert missing(text, APART) == set()
     assert wrong(text) == []
     with stopped(engines(cluster, "Prefill")):
-        deadline = {"x-request-timeout-seconds": "16"}
+        deadline = {"x-request-timeout-seconds": "8"}
         answers = await asyncio.gather(*(ask(prompt, **deadline) for prompt in PROMPTS))
     assert [token_ids(one) for one in answers] == alone  # which hung, and took nobody's deadline
 

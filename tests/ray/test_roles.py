@@ -1,19 +1,16 @@
 """A fleet with roles: one engine becomes two, roles change under load, and one again; NIXL's KV."""
 
 import asyncio
-import contextlib
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from serve_app.launch.local_cluster import LocalCluster
 from serve_app.scaling_export import Told, read_told
 from tests.ray.applications import application, scaled_soon
-from tests.ray.conftest import Deploy, base_url
+from tests.ray.conftest import Deploy, base_url, wait_reported
 from tests.ray.control import prefills, replicas, until
 
 # Engines start one after another; each takes minutes where others use the machine.
@@ -25,23 +22,22 @@ PROMPTS = [[DRAW.randrange(3, 500) for _ in range(100 + 50 * i)] for i in range(
 SLA = {"itl_ms": 1000}  # in reach of any machine: if it is not, nothing is scaled
 
 
-def fleet(
-    model_path: Path, prefill: int | str, direct: bool = False, least: int = 2, most: int = 2
-) -> dict[str, Any]:
-    """An application with so many prefill engines of from ``least`` to ``most``."""
-    scaling = {
-        "min_replicas": 1,
-        "max_replicas": 2,
-        "upscale_delay_s": 1,
-        "downscale_delay_s": 2,
-        "look_back_period_s": 2,
-        "metrics_interval_s": 0.5,
-        "policy": scaled_soon(queue_factor=1, queue_for_s=3),
-    }
+def fleet(model_path: Path, prefill: int | str, direct: bool = False) -> dict[str, Any]:
+    """An application with so many prefill engines of two, by its ``user_config``."""
     app = application(
         APP,
         model_path,
-        deployment={"autoscaling_config": scaling},
+        deployment={
+            "autoscaling_config": {
+                "min_replicas": 1,
+                "max_replicas": 2,
+                "upscale_delay_s": 1,
+                "downscale_delay_s": 2,
+                "look_back_period_s": 2,
+                "metrics_interval_s": 0.5,
+                "policy": scaled_soon(queue_factor=1, queue_for_s=3),
+            }
+        },
         # So few run together that a queue gets deep, whatever the machine makes of them.
         batching={"sla": SLA, "roles": {"prefill": 1, "direct": False}, "max_running": {"max": 4}},
         # On a busy machine first tokens may take longer; who is refused is not what is tested.
@@ -51,14 +47,7 @@ def fleet(
     kv = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
     entry["engine_kwargs"]["kv_transfer_config"] = kv
     live = {**entry["batching"], "roles": {"prefill": prefill, "direct": direct}}
-    # What is set here changes without a restart.
-    app["deployments"] = [
-        {
-            "name": SERVER,
-            "user_config": {"batching": live},
-            "autoscaling_config": {**scaling, "min_replicas": least, "max_replicas": most},
-        }
-    ]
+    app["deployments"] = [{"name": SERVER, "user_config": {"batching": live}}]
     return app
 
 
@@ -92,67 +81,59 @@ def seen() -> tuple[list[str], Told | None]:
     return roles(), told()
 
 
-def started(cluster: LocalCluster) -> int:
-    """Engines that run or start."""
-    return len(cluster.applications()[APP]["deployments"][SERVER]["replicas"])
-
-
 async def test_one_engine_becomes_two_whose_roles_change_and_one_again_and_nothing_is_lost(
-    cluster: LocalCluster, deploy: Deploy, model_path: Path
+    deploy: Deploy, model_path: Path
 ) -> None:
-    async def have(*wanted: str, prefill: int | str = 1, **more: Any) -> None:
-        await asyncio.to_thread(deploy, fleet(model_path, prefill, **more))
-        if prefill != "auto":
-            await until(f"roles {wanted}", lambda: roles() == [*wanted], tries=3000, seen=seen)
-
-    await have("mixed", least=1)
-    sent = 0
+    await asyncio.to_thread(deploy, fleet(model_path, 1))
+    await asyncio.to_thread(wait_reported, APP, 1)
+    await until("one engine is mixed", lambda: roles() == ["mixed"])
+    many, stop, sent = asyncio.Event(), asyncio.Event(), 0
+    many.set()
     async with httpx.AsyncClient(timeout=600) as client:
         alone = await tokens(client, PROMPTS)
         assert len({tuple(one) for one in alone}) == len(PROMPTS)
 
-        @contextlib.asynccontextmanager
-        async def load(workers: int) -> AsyncIterator[None]:
-            stop = asyncio.Event()
-
-            async def steady(worker: int) -> None:
-                nonlocal sent
-                draw = random.Random(worker)
-                while not stop.is_set():
-                    k = draw.randrange(len(PROMPTS))
-                    assert await tokens(client, PROMPTS[k]) == [alone[k]]
-                    sent += 1
-
-            working = [asyncio.create_task(steady(k)) for k in range(workers)]
-            try:
-                yield
-            finally:
-                stop.set()
-                await asyncio.gather(*working)
+        async def steady(worker: int) -> None:
+            nonlocal sent
+            draw = random.Random(worker)
+            while not stop.is_set() and (many.is_set() or worker == 0):
+                k = draw.randrange(len(PROMPTS))
+                assert await tokens(client, PROMPTS[k]) == [alone[k]]
+                sent += 1
+                if not many.is_set():  # less than one engine carries, whatever the machine
+                    await asyncio.sleep(5)
 
         async def served(count: int) -> None:
             before = sent
             await until(f"{count} more answers", lambda: sent > before + count)
+            assert not any(one.done() and one.exception() for one in load)
 
-        async with load(40):
-            await until("a second engine", lambda: started(cluster) == 2, tries=3000, seen=seen)
-        # It starts sooner without the load, and would not be wanted any more.
-        await have("mixed", "prefill")
-        async with load(40):
+        async def have(prefill: int | str, direct: bool = False) -> None:
+            await asyncio.to_thread(deploy, fleet(model_path, prefill, direct))
+            if prefill != "auto":
+                wanted = ["mixed", "prefill" if prefill else "mixed"]
+                await until(f"roles {wanted}", lambda: roles() == wanted, seen=roles)
+
+        load = [asyncio.create_task(steady(k)) for k in range(40)]
+        try:
+            two = ["mixed", "prefill"]
+            await until("two engines", lambda: roles() == two, tries=3000, seen=seen)
             before = prefills(APP).get("remote", 0)
             await until("prompts go through", lambda: prefills(APP).get("remote", 0) > before + 20)
-            await have("mixed", "mixed", prefill=0)
-            await served(60)
-            await have("mixed", "prefill", direct=True)
-            await served(60)
+            for prefill, direct in ((0, False), (1, True)):
+                await have(prefill, direct)
+                await served(60)
             # How many then compute prompts is the controller's to say; one decodes at any rate.
-            await have(prefill="auto")
+            await have("auto")
             await served(60)
             assert len(roles()) == 2 and "mixed" in roles()
-            await have("mixed", "prefill")
-        async with load(1):
-            await have("mixed", least=1, most=1)
+            await have(1)
+            many.clear()
+            await until("one engine", lambda: roles() == ["mixed"], tries=3000, seen=seen)
             await served(1)
+        finally:
+            stop.set()
+            await asyncio.gather(*load)
         # Nobody holds anything for a request that is gone.
         await until("nothing held", lambda: not any(map(holding, replicas(APP).values())))
 

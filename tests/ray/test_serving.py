@@ -13,7 +13,7 @@ from tests.ray.conftest import base_url
 from tests.ray.control import metrics_text, replicas, until
 from tests.scrapes import ALWAYS, ROUTED, missing, scraped, wrong
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("apps")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("two_apps")]
 
 BURST = [Ask(p, 16 + i % 48, at_s=i / 30) for i, p in enumerate(prompts(160, (8, 80), seed=3))]
 

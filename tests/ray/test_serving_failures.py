@@ -13,7 +13,7 @@ from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.conftest import base_url
 from tests.ray.control import engine_process, replica_actors, replicas, snapshot, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("apps")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("two_apps")]
 
 
 def load(n: int, per_s: float) -> list[Ask]:
@@ -31,12 +31,9 @@ async def test_a_controller_killed_under_load_costs_no_request_and_comes_back() 
     )
     answers = await sending
     assert [a.error or a.status for a in answers if not a.whole] == []
-
-    def leased() -> bool:
-        reports = {i: replica["report"] for i, replica in replicas("paper").items()}
-        return all(r.seq > seq[i] and r.mode == "leased" for i, r in reports.items())
-
-    await until("both on a lease again", leased)
+    for replica_id, replica in replicas("paper").items():
+        assert replica["report"].seq > seq[replica_id]
+        assert replica["report"].mode == "leased"
 
 
 async def test_without_a_controller_replicas_fall_back_and_report_it(cluster: LocalCluster) -> None:

@@ -8,11 +8,11 @@ import pytest
 from serve_app.demo.client import Answer, Ask, prompts, send
 from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.applications import MAX_NUM_SEQS
-from tests.ray.conftest import base_url, paper
+from tests.ray.conftest import base_url, paper_and_static
 from tests.ray.control import replica_actors, replicas, until
 from tests.serve_configs import put
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("apps")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("two_apps")]
 
 ASKS = [Ask(p, 48, at_s=i / 10) for i, p in enumerate(prompts(20, (8, 40), seed=4))]
 
@@ -52,21 +52,20 @@ async def test_another_batching_block_comes_without_a_restart_and_loses_no_reque
     assert len(before) == 2
     await until("the entry's own bound", lambda: bounds() == {MAX_NUM_SEQS})
     block = {"policy": "adaptive", "max_running": {"max": 16}}
-    answers = await under_load(lambda: deploy(paper(model_path, batching=block), beside=True))
+    answers = await under_load(lambda: deploy(*paper_and_static(model_path, batching=block)))
     assert [a.error or a.status for a in answers if not a.whole] == []
     await until("the new bound", lambda: bounds() == {16})
     assert engines(cluster) == before
-    deploy(paper(model_path), beside=True)  # a block that is removed gives the entry's back
+    deploy(*paper_and_static(model_path))  # a block that is removed gives the entry's back
     await until("the entry's own bound again", lambda: bounds() == {MAX_NUM_SEQS})
     assert engines(cluster) == before
 
 
 async def test_a_rolling_update_under_load_cuts_no_stream(cluster, deploy, model_path):
     before = engines(cluster)
-    changed = put(
-        paper(model_path), ("args", "llm_configs", 0, "batching", "max_running", "max"), 9
-    )
-    answers = await under_load(lambda: deploy(changed, beside=True))
+    paper, static = paper_and_static(model_path)
+    changed = put(paper, ("args", "llm_configs", 0, "batching", "max_running", "max"), 9)
+    answers = await under_load(lambda: deploy(changed, static))
     # While Ray Serve replaces the router, HAProxy answers some with 503 or 500, before any token.
     assert {a.status for a in answers} <= {200, 500, 503}
     assert [a.error for a in answers if a.status == 200 and not a.whole] == []

@@ -5,6 +5,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -63,27 +64,29 @@ async def samples(client: httpx.AsyncClient) -> dict[str, list[tuple[dict[str, s
 
 
 async def refused(client: httpx.AsyncClient) -> httpx.Response:
-    """The first answer that is no stream, of more requests than may run and wait."""
-    requests = [
-        client.build_request("POST", "/v1/completions", json=LONG)
-        for _ in range(2 * (SLOTS + MOST_WAITING) + 1)
-    ]
-    tasks = [asyncio.create_task(client.send(one, stream=True)) for one in requests]
-    try:
-        for ended in asyncio.as_completed(tasks):
-            answer = await ended
-            if answer.status_code != 200:
+    """The first answer that is no stream, while more and more streams are open."""
+    async with contextlib.AsyncExitStack() as streams:
+        for _ in range(2 * (SLOTS + MOST_WAITING) + 1):
+            made: Any = await streams.enter_async_context(asking(client))
+            if made is not None:
                 other = {**LONG, "service_tier": "silver"}
                 closed = await client.post("/v1/completions", json=other, headers=WRONG_KEY)
                 assert closed.status_code == 401  # neither the load nor the classes are told
-                return answer
-    finally:
-        for task in tasks:
-            task.cancel()
-        for made in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(made, httpx.Response):
-                await made.aclose()
+                return made
     raise AssertionError("no request was refused")
+
+
+@contextlib.asynccontextmanager
+async def asking(client: httpx.AsyncClient) -> AsyncIterator[httpx.Response | None]:
+    """A stream that is open, or waits, for an ``async with`` block; or its refusal."""
+    request = client.build_request("POST", "/v1/completions", json=LONG)
+    task = asyncio.create_task(client.send(request, stream=True))
+    done, _ = await asyncio.wait({task}, timeout=1)
+    answer = task.result() if done else None
+    yield answer if answer is not None and answer.status_code != 200 else None
+    task.cancel()
+    if answer is not None:
+        await answer.aclose()
 
 
 async def test_metrics_status_and_a_bound_on_the_wait(tiny_llama: Path) -> None:
