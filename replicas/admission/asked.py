@@ -32,6 +32,7 @@ PROMPT = "prompt"
 # From the auth middleware: the classes that the client's key may name, its default first.
 KEYS_CLASSES = "x-brimful-classes"
 PRIORITY_HEADER = "x-vllm-priority"
+NO_FAILOVER = (b"x-brimful-failover", b"off")  # a request that must end with its engine
 SHOWN = 64  # characters of a client's value in an error
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from replicas.admission import api_errors
 from replicas.admission.answers import SERVER_ERROR, Answer, RefusedError, no_replica
 from replicas.admission.asgi import FIELDS, App, Message, Receive, Send, send_answer
-from replicas.admission.asked import TIER
+from replicas.admission.asked import NO_FAILOVER, TIER
 from replicas.admission.gate import Gate, Ticket, current, ends_with_engine
 
 # Paths of requests that wait for the engine's first token.
@@ -22,7 +22,6 @@ ERROR_FRAME = b'data: {"error"'
 ERROR_FRAMES = (ERROR_FRAME, b"event: error\n")
 ANNOUNCING = (b"event: response.created\n", b"event: response.in_progress\n")  # before a token
 DEAD = "Not served: the engine failed before the first token."
-NO_FAILOVER = (b"x-brimful-failover", b"off")  # a request that must end with its engine
 PREDICTED = b"x-brimful-predicted-wait-ms"  # to the first token, from admission
 
 

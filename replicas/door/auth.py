@@ -9,15 +9,15 @@ from typing import Any
 from starlette._utils import get_route_path  # as in the app's router
 
 from replicas.admission.answers import JITTER, LEAST_RETRY_S, Answer, RefusedError
-from replicas.admission.asked import KEYS_CLASSES
+from replicas.admission.asked import KEYS_CLASSES, NO_FAILOVER
 from replicas.door.key_source import KeySource
 from replicas.door.keys import Key
 from replicas.door.paths import HEALTH, PING, VLLMS_ALONE, Paths, opener
 from replicas.door.settings import Security
 
 # Headers that the app must not see: those of a browser that shows another site's page, as vLLM's
-# and Ray Serve LLM's CORS middlewares allow all origins, and paths that only Brimful may send to a
-# replica. ASGI's header names are lower-case.
+# and Ray Serve LLM's CORS middlewares allow all origins, and headers that only Brimful may send
+# to a replica. ASGI's header names are lower-case.
 HIDDEN = (b"origin", b"access-control-", b"x-brimful-")
 AUTHORIZATION = b"authorization"
 X_API_KEY = b"x-api-key"  # where most Anthropic clients send their key
@@ -76,10 +76,10 @@ class Door:
         self._check_path(path, scope.get("method", "GET"))
         rules = self.rules
         if rules.keys is None:
-            scope["headers"] = [h for h in scope["headers"] if not h[0].startswith(HIDDEN)]
+            scope["headers"] = _without(HIDDEN, scope["headers"])
             return None
         key = None if path in (HEALTH, PING) else self._key(scope, rules.keys)
-        headers = [h for h in scope["headers"] if not h[0].startswith(HIDDEN_WITH_KEY)]
+        headers = _without(HIDDEN_WITH_KEY, scope["headers"])
         if key is not None and key.classes:
             headers.append((KEYS_CLASSES.encode(), ",".join(key.classes).encode()))
         scope["headers"] = headers
@@ -141,6 +141,12 @@ class Door:
     def _refused(self, answer: Answer, key: str = NOBODY) -> RefusedError:
         self.count(key, answer.reason)
         return RefusedError(answer)
+
+
+def _without(
+    hidden: tuple[bytes, ...], headers: Iterable[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    return [h for h in headers if not h[0].startswith(hidden) or h[0] == NO_FAILOVER[0]]
 
 
 def _shown(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

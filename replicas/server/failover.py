@@ -18,17 +18,16 @@ from typing import Any
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.metrics.stats import IterationStats
 
+from replicas.admission.asked import NO_FAILOVER
 from replicas.admission.gate import ends_with_engine
-from replicas.admission.http import NO_FAILOVER
 from replicas.engine.settings import FailoverConfig
 from replicas.server.carried import Accepted, Moved
 
 logger = logging.getLogger("ray.serve")
 
 MOST_MOVES = 2
-KILLS_WITHIN_S = (
-    1.0  # an engine that dies this soon after a request's token may have died of that request
-)
+# An engine that dies this soon after a request's token may have died of that request.
+KILLS_WITHIN_S = 1.0
 RETRY_S = 0.1  # until another replica is asked to take a request
 TOLD_S = 10.0  # between the death of an engine and its last output, at most
 LOOK_S = 1.0  # between two looks at whether the engine answers

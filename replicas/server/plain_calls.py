@@ -13,9 +13,9 @@ from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 
 from replicas.admission.answers import HEADERS, Answer, RefusedError
-from replicas.admission.asked import PRIORITY, PROMPT, TIER
+from replicas.admission.asked import NO_FAILOVER, PRIORITY, PROMPT, TIER
 from replicas.admission.gate import Gate, Ticket, current, ends_with_engine
-from replicas.admission.http import ERROR_FRAME, NO_FAILOVER, with_class
+from replicas.admission.http import ERROR_FRAME, with_class
 from replicas.server.egress import LeavingTokens, counted_items
 from replicas.server.tracing import CARRIED, Tracing
 

@@ -162,9 +162,11 @@ def bearer(key: str) -> dict[str, str]:
 
 
 async def test_who_has_a_key_comes_in_and_the_key_goes_no_further(behind: Behind) -> None:
-    forged = {"X-Brimful-Classes": "gold"}  # only the door says that
-    seen = (await behind.get(bearer(ALICE) | forged)).json()["headers"]
+    forged = {"X-Brimful-Classes": "gold"}  # only the auth middleware sets it
+    own = {"X-Brimful-Failover": "off"}  # the client's own
+    seen = (await behind.get(bearer(ALICE) | forged | own)).json()["headers"]
     assert not {"authorization", "x-brimful-classes"} & seen.keys()
+    assert seen["x-brimful-failover"] == "off"
     assert behind.counted == [("alice", "let_in")]
     lower = await behind.get({"AUTHORIZATION": f"bearer {BOB}"} | forged)
     assert lower.json()["headers"]["x-brimful-classes"] == "batch,standard"
