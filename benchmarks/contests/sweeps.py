@@ -153,12 +153,7 @@ def first_points(rival: str, static: Point, profile: StepProfile) -> tuple[Point
     """
     sweep, limits = SWEEPS.get(rival, Sweep()), dict(static.values)
     engines: list[Mapping[str, Value]] = [limits]
-    if rival in (
-        "refiner",
-        "qoserve",
-        "fairbatching",
-        "slos_serve",
-    ):  # these make the chunk themselves
+    if rival in SIZE_STEPS:
         engines.append({CAP: profile.max_num_seqs, CHUNK: profile.max_num_batched_tokens})
     bases = [dict(begin) for begin in sweep.begins]
     points = [Point(rival).but({**engine, **base}) for engine, base in product(engines, bases)]
