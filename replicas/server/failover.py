@@ -163,9 +163,9 @@ class Failover:
         return None
 
     def _lost(self, request_id: str) -> None:
-        if request_id in self._moving:
+        state = self._client.output_processor.request_states.get(request_id)
+        if state is None or request_id in self._moving:  # it has ended with a sibling, or moves
             return
-        state = self._client.output_processor.request_states[request_id]
         request, why = state.brimful_sent
         if why is None and state.detokenizer.output_token_ids:
             why = self._cannot_resume(request)

@@ -166,7 +166,8 @@ async def test_answers_of_engines_that_die_are_those_of_one_that_does_not(tiny_l
     ends_with_engine.set(True)
     answers, tasks = ask_all(fleet.llms["c"], {"by_header": {}})
     ends_with_engine.set(False)
-    others = {"penalty": {"presence_penalty": 0.5}, "waits": {}, "kills": {}}
+    penalty = {"presence_penalty": 0.5, "n": 2, "temperature": 1.0}
+    others = {"penalty": penalty, "waits": {}, "kills": {}}
     other, more = ask_all(fleet.llms["c"], others)
     answers, tasks = answers | other, tasks | more
     await until_begun(answers, 1, 4)
@@ -208,7 +209,6 @@ TALK = {**GREEDY, "messages": HI, "max_tokens": 60}
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 NAMED = {"type": "function", "function": {"name": "f"}}
 ANSWER = {"model": "m", "input": "hi", "max_output_tokens": 60, "temperature": 0}
-ANTHROPIC_TOOL = {"name": "f", "input_schema": TOOL["function"]["parameters"]}
 MESSAGE = {"model": "m", "messages": HI, "max_tokens": 60, "temperature": 0, "stream": True}
 BY_API = {
     "echo": (COMPLETIONS, {**ASK, **STREAM, "echo": True, "logprobs": 2}),
