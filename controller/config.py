@@ -272,11 +272,6 @@ class BatchingConfig(Block):
         return self.overflow_probability is None
 
     @property
-    def prompts_alone(self) -> bool:
-        """Whether this is the block of a prefill engine, which has no ITL."""
-        return self.roles is not None and self.sla.itl_ms is None
-
-    @property
     def period_s(self) -> float:
         """Seconds between two syncs of one replica."""
         return PERIOD_S

@@ -9,16 +9,9 @@ from rich.table import Table
 WIDEST = 1000
 
 
-def new_table(words: Sequence[str], numbers: Sequence[str], caption: str | None = None) -> Table:
+def new_table(words: Sequence[str], numbers: Sequence[str]) -> Table:
     """A table of columns with words, which may wrap, and of columns with numbers, which may not."""
-    table = Table(
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-        caption=caption,
-        caption_justify="left",
-    )
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for name in words:
         table.add_column(name, overflow="fold")
     for name in numbers:

@@ -126,7 +126,7 @@ def run(there: Fleet, do: Do) -> Found:
     return Found(counts, time.perf_counter() - at_s, {})
 
 
-def disconnects(there: Fleet, number: int = DISCONNECTS) -> Found:
+def disconnects(there: Fleet) -> Found:
     """Clients that leave before their answer's end, next to a steady load."""
     there.wait_whole()
 
@@ -139,7 +139,7 @@ def disconnects(there: Fleet, number: int = DISCONNECTS) -> Found:
             async with slots:
                 await asked_and_gone(rng.random() * STAYS_S, stream=rng.random() < 0.5)
 
-        await asyncio.gather(*(one() for _ in range(number)))
+        await asyncio.gather(*(one() for _ in range(DISCONNECTS)))
         load.stop()
         return count(await running)
 

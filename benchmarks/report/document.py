@@ -7,10 +7,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "results"
 
 
-def write_page(name: str, text: str, folder: Path = PAGES) -> None:
+def write_page(name: str, text: str) -> None:
     """Write the page ``name``, replacing an earlier one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name.lower()}.md").write_text(f"{text.strip()}\n")
+    PAGES.mkdir(parents=True, exist_ok=True)
+    (PAGES / f"{name.lower()}.md").write_text(f"{text.strip()}\n")
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -70,7 +70,6 @@ async def send(
     *,
     stream: bool = True,
     done: Callable[[Answer], None] = lambda answer: None,
-    extra: dict[str, Any] | None = None,
     api_key: str | None = None,
 ) -> list[Answer]:
     """Send all of ``asks``, greedy and to their full length; answers in the same order.
@@ -78,7 +77,6 @@ async def send(
     Args:
         base_url: such as ``http://127.0.0.1:8000/v1``.
         done: told each answer as it ends.
-        extra: fields of every request's body.
         api_key: sent with every request, if the server asks for one.
     """
     timeout = aiohttp.ClientTimeout(total=None)
@@ -92,7 +90,7 @@ async def send(
         async def one(ask: Ask) -> Answer:
             await asyncio.sleep(begin_s + ask.at_s - time.perf_counter())
             late_s = max(time.perf_counter() - begin_s - ask.at_s, 0.0)
-            answer = await _ask(session, f"{base_url}/completions", model, ask, stream, extra)
+            answer = await _ask(session, f"{base_url}/completions", model, ask, stream)
             answer = replace(answer, late_s=late_s)
             done(answer)
             return answer
@@ -106,7 +104,6 @@ async def _ask(
     model: str,
     ask: Ask,
     stream: bool,
-    extra: dict[str, Any] | None,
 ) -> Answer:
     body: dict[str, Any] = {
         "model": model,
@@ -115,7 +112,6 @@ async def _ask(
         "temperature": 0,
         "ignore_eos": True,
         "stream": stream,
-        **(extra or {}),
     }
     if ask.output_tokens is not None:
         body |= {"vllm_xargs": {LENGTH: ask.output_tokens}, "stop_token_ids": [END]}
