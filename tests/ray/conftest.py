@@ -75,6 +75,10 @@ def cluster(
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
         "RAY_AUTH_TOKEN": "0" * 64,  # a user who has one, as everybody has after a ray.init()
+        # Replicas of two clusters may listen at one port (SO_REUSEPORT), and answer for each other:
+        # the other group's clusters have Ray's own range, 30000 to 31000.
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": "31100",
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": "31300",
         # Tests of the other group are beside it: nothing here gives way to them.
         "RAY_worker_niceness": "0",
         **SOON,
