@@ -169,11 +169,10 @@ def _wait_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None
 
 @contextlib.contextmanager
 def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
-    port, metrics, stats = free_ports(3)
+    (port,) = free_ports(1)
     own = logs / stack.name
     own.mkdir()
-    apart = _apart(metrics, stats)
-    environment = {**stack.environment, **BEARS_A_STOP, **apart, "RAY_worker_niceness": "0"}
+    environment = {**stack.environment, **BEARS_A_STOP, "RAY_worker_niceness": "0"}
     with local_cluster(environment, directory=ROOT, logs=own, cpus=4) as cluster:
         tree = Tree(cluster.pid)
         try:
@@ -182,17 +181,6 @@ def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
             yield f"http://127.0.0.1:{port}", tree
         finally:
             tree.resume()
-
-
-def _apart(metrics: int, stats: int) -> dict[str, str]:
-    """Ports that keep clusters of one machine apart."""
-    first = 20_000 + metrics % 100 * 100  # a hundred ports for replicas
-    return {
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(stats),
-        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),
-        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(first + 100),
-    }
 
 
 def application(stack: Stack, model: Path) -> dict[str, Any]:

@@ -64,6 +64,20 @@ STOP_TIMEOUT_S = 30
 LOG_DIR = "--log_dir="  # of Ray's GCS
 ENDS = (signal.SIGTERM, signal.SIGHUP)
 USUAL_PORTS = (6379, 8265, 10001)  # of the GCS, the dashboard, and Ray's clients
+METRICS = "RAY_SERVE_HAPROXY_METRICS_PORT"
+# The other ports of Ray Serve on a machine. They are fixed, and its HTTP servers set SO_REUSEPORT:
+# a second cluster on this machine would answer the first one's requests (with a 404). So each
+# cluster has a block of its own, above Ray's own (30000 to 31000) and below the ports of clients.
+SERVE_PORTS = (
+    "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
+    "RAY_SERVE_HAPROXY_STATS_PORT",
+    METRICS,
+    "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT",
+)
+LAST_PORT = "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT"
+BLOCK = 200
+BLOCKS = range(31_100, 32_700, BLOCK)
 
 
 class LocalCluster:
@@ -100,6 +114,10 @@ class LocalCluster:
         self.environment = {**os.environ, **environment, "RAY_ADDRESS": self.gcs_address}
         launcher = haproxy.write_launcher(logs / haproxy.COMMAND)
         self.environment.setdefault(haproxy.OURS, str(launcher))
+        if usual_ports:  # the one of them that others read
+            self.environment.setdefault(METRICS, str(_ports((9101,))[0]))
+        self._block, ports = serve_ports()
+        self.environment = {**ports, **self.environment}
         # Ray's limit of 5 s is too short for a busy machine's proxy: Ray would end it.
         self.environment.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
@@ -211,6 +229,7 @@ class LocalCluster:
             self._process.kill()
         self._process.wait()
         self._log.close()
+        self._block.close()
 
 
 @contextlib.contextmanager
@@ -306,6 +325,21 @@ def _descendants(pid: int) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+
+
+def serve_ports() -> tuple[socket.socket, dict[str, str]]:
+    """Variables with a block of ports that no other cluster of ours has on this machine.
+
+    It is taken until the socket closes. No variables: all blocks are taken, and Ray's own ports
+    are left.
+    """
+    mark = socket.socket()  # at the block's first port, which nothing else uses
+    for first in BLOCKS:
+        with contextlib.suppress(OSError):
+            mark.bind(("127.0.0.1", first))
+            ports = {name: str(first + k) for k, name in enumerate(SERVE_PORTS, start=1)}
+            return mark, {**ports, LAST_PORT: str(first + BLOCK)}
+    return mark, {}
 
 
 def _ports(wanted: tuple[int, ...] = (0, 0, 0)) -> list[int]:

@@ -19,7 +19,7 @@ import yaml
 
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY, variables
 from serve_app.launch.local_cluster import LocalCluster
-from tests.ray.conftest import METRICS_PORT, PORT, STATS_PORT, found_clusters, model_path
+from tests.ray.conftest import PORT, found_clusters, model_path
 from tests.ray.processes import Started, heed_ctrl_c, naming, none_left
 
 __all__ = ["found_clusters", "model_path"]  # fixtures
@@ -27,10 +27,6 @@ __all__ = ["found_clusters", "model_path"]  # fixtures
 pytestmark = pytest.mark.cluster
 
 START_S, STOP_S = 420, 180
-PORTS = {
-    "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),
-    "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
-}
 BASE = f"http://127.0.0.1:{PORT}"
 CONFIG = Path(__file__).parents[2] / "configs" / "emulated.yaml"
 
@@ -46,7 +42,7 @@ class Serving:
         self.log = log
         self.process = subprocess.Popen(
             [sys.executable, "-m", "serve_app.cli", "serve", *argv],
-            env={**own, **PORTS, **self.started.environment, **environment},
+            env={**own, **self.started.environment, **environment},
             stdout=log.open("w"),
             stderr=subprocess.STDOUT,
             preexec_fn=heed_ctrl_c,
@@ -132,7 +128,7 @@ def bare(tmp_path: Path, found_clusters: str) -> Iterator[LocalCluster]:
             patch.delenv(name, raising=False)
         logs = tmp_path / "ray"
         logs.mkdir()
-        ours = {**PORTS, **started.environment, "VLLM_TARGET_DEVICE": "cpu"}
+        ours = {**started.environment, "VLLM_TARGET_DEVICE": "cpu"}
         made = LocalCluster(ours, tmp_path, logs)
         try:
             with naming(found_clusters):

@@ -46,8 +46,7 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-# HAProxy's three, fixed by default: a second cluster on this machine would not start.
-PORT, METRICS_PORT, STATS_PORT = free_ports(3)
+(PORT,) = free_ports(1)
 
 
 @pytest.fixture(scope="session")
@@ -72,13 +71,7 @@ def cluster(
     """
     logs = tmp_path_factory.mktemp("ray")
     ports = {
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
         "RAY_AUTH_TOKEN": "0" * 64,  # a user who has one, as everybody has after a ray.init()
-        # Replicas of two clusters may listen at one port (SO_REUSEPORT), and answer for each other:
-        # the other group's clusters have Ray's own range, 30000 to 31000.
-        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": "31100",
-        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": "31300",
         # Tests of the other group are beside it: nothing here gives way to them.
         "RAY_worker_niceness": "0",
         **SOON,
