@@ -13,9 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from controller.law.rows import CONTEXT, DECODES, KV, PREFILL, TOOK_S, StepRows
-from controller.models.arrays import Bools, Floats
+from controller.models.arrays import Bools, Floats, Ints
 from controller.models.step_time import (
     SCALE,
+    TILE,
+    TILES,
     StepModel,
     StepStats,
     fitted_features,
@@ -37,6 +39,9 @@ STRANGE, STRANGE_SHARE, STRANGE_ROWS = 5.0, 0.01, 3
 FAR = 4.0  # factor of STRANGE while the model is a guess
 FOREIGN = math.log(2.0)  # residual of log T without weight: an image's encoder ran, say
 FIRST_STEPS = 2
+# Factors of tiles are used if they explain this share of the residuals' variance. A factor needs so
+# many rows, and so many standard errors are taken off it.
+EXPLAINED, TILE_ROWS, TILE_ERRORS = 0.5, 2, 2.0
 EAGER_STEPS = 16  # steps beyond CUDA graphs; the lower quartile of them is the launch time
 LAUNCHED = 1.15  # launch times: a longer step was limited by the card
 
@@ -57,6 +62,7 @@ def scaled(model: StepModel, speed: float) -> StepModel:
         tail_frac=model.tail_frac,
         graph_tokens=model.graph_tokens,
         eager_s=model.eager_s,
+        tiles=model.tiles,
     )
 
 
@@ -66,6 +72,8 @@ def predict_s(model: StepModel, table: Floats) -> Floats:
     prompts = table[:, PREFILL] > 0
     costs = np.array([c1, c2, c3, c4])
     took_s: Floats = c0 + table[:, :TOOK_S] @ costs + mixed_s * prompts
+    if model.tiles:
+        took_s *= np.where(prompts, np.append(model.tiles, 1.0)[_tile(table)], 1.0)
     return took_s
 
 
@@ -82,7 +90,8 @@ class Fit:
     less than half of what the fit predicts. A phase in which whole steps take longer (another
     tenant, a lower clock) tells nothing of the ratio of the costs. After some iterations the rows
     of a phase are therefore divided by its speed factor, the factor that six of seven rows in a row
-    have in common. The engine finds the factor of now by itself (``SpeedFactor``).
+    have in common. The engine finds the factor of now by itself (``SpeedFactor``). What
+    the tokens of a step explain of the residuals is taken out of the rows in the same way.
 
     Args:
         rows: as measured; the first two steps of an engine are left out.
@@ -115,12 +124,14 @@ class Fit:
         self.usual = USUAL
         self.speeds: Floats = np.ones(len(table))
         trust, at_usual_s = np.ones(len(table)), took_s
+        tiles: tuple[float, ...] = ()
+        tile, prompts, factor = _tile(table), table[:, PREFILL] > 0, np.ones(len(table))
         for turn in range(ROUNDS):
             used = np.where(known, weight, 0.0)
             each = used * trust
-            a, b = v.T @ (v * each[:, None]), v.T @ (each * at_usual_s)
+            a, b = v.T @ (v * each[:, None]), v.T @ (each * at_usual_s / factor)
             costs = _solved(a, b, float(each.sum()), prior, prior_steps)
-            predicted_s = np.maximum(features @ costs, 1e-9)
+            predicted_s = np.maximum(features @ costs, 1e-9) * factor
             residual = np.log(np.maximum(took_s, 1e-9) / predicted_s)
             strange = _few(known & (residual > math.log(STRANGE)))
             self.counted, known = self.counted & ~strange, known & ~strange
@@ -134,16 +145,49 @@ class Fit:
             trust = np.minimum(1.0, least / np.maximum(off, 1e-9))
             if turn:
                 trust[off > FOREIGN] = 0.0
+            if turn >= SPEED_ROUND:  # before it, tiles would explain phases
+                usual = known & prompts & (self.speeds == 1)
+                tiles = _tile_factors(tile, residual + np.log(factor), np.where(usual, trust, 0.0))
+                factor = np.ones(len(table))
+                if tiles:
+                    factor = np.where(prompts, np.append(tiles, 1.0)[tile], 1.0)
         n = float(used.sum())
         level = float(used @ self.speeds) / n if n else 1.0
         most = CLIP * max(_rmse(residual[known]), LEAST_RMSE)
         cut_s = predicted_s * np.exp(np.clip(residual, -most, most))
         error_s = math.sqrt(float(used @ (cut_s - predicted_s) ** 2) / n) if n else prior.sigma_s
         model = StepModel.of(costs.tolist(), error_s)
-        self.model = replace(model, graph_tokens=graph, eager_s=eager_s)
+        self.model = replace(model, graph_tokens=graph, eager_s=eager_s, tiles=tiles)
         a, b = v.T @ (v * used[:, None]), v.T @ (used * cut_s)
         tt = float(used @ (cut_s * cut_s)) * level**2
         self.stats = StepStats(tuple(a.ravel().tolist()), tuple((level * b).tolist()), n, tt)
+
+
+def _tile(table: Floats) -> Ints:
+    tiles: Ints = np.minimum((table[:, DECODES] + table[:, PREFILL]) // TILE, TILES).astype(int)
+    return tiles
+
+
+def _tile_factors(tile: Ints, residual: Floats, weight: Floats) -> tuple[float, ...]:
+    """The factor of each tile, by the log residuals of its rows; none if they tell of noise.
+
+    Tiles without rows lie between their neighbours; beyond the last one its factor holds.
+    """
+    weight = np.where(tile < TILES, weight, 0.0)
+    rows = np.bincount(tile, weight, TILES)[:TILES]
+    seen = rows >= TILE_ROWS
+    if not seen.any():
+        return ()
+    rows, there = rows[seen], seen.nonzero()[0]
+    mean = np.bincount(tile, weight * residual, TILES)[there] / rows
+    square = np.bincount(tile, weight * residual**2, TILES)[there] / rows
+    within = float((rows * (square - mean**2)).sum()) / max(float((rows - 1).sum()), 1.0)
+    mean -= float(rows @ mean) / float(rows.sum())
+    if within > (1 - EXPLAINED) * (within + float(rows @ mean**2) / float(rows.sum())):
+        return ()
+    error = TILE_ERRORS**2 * within / rows
+    sure = mean * np.maximum(1 - error / np.maximum(mean**2, 1e-12), 0.0)
+    return tuple(np.exp(np.interp(np.arange(TILES), there, sure)).tolist())
 
 
 def _few(strange: Bools) -> Bools:

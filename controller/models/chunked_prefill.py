@@ -42,6 +42,8 @@ class Prompts:
         decodes_s: s0 of the mean batch, seconds.
         graph_s: c3 P at the end of the CUDA graphs; infinite: no end.
         eager_s: least time of a larger step.
+        tiles: prompt tokens of a step that ends with each tile, ascending, and its time; None: it
+            grows by c3 a token.
     """
 
     tokens: Floats
@@ -52,6 +54,7 @@ class Prompts:
     decodes_s: float
     graph_s: float = math.inf
     eager_s: float = 0.0
+    tiles: tuple[Floats, Floats] | None = None
 
     @property
     def mean_tokens(self) -> float:
@@ -82,9 +85,21 @@ class Steps:
         alone_s = prompts.decodes_s + prompts.mixed_s
         graph_s, eager_s = max(prompts.graph_s, 1e-9), prompts.eager_s
         room_s = np.maximum(step_s - alone_s, 1e-9)
+        took_s = alone_s + room_s
+        if prompts.tiles:
+            tokens, each_s = prompts.tiles
+            # The last tile before the first one that takes longer than s.
+            last = np.searchsorted(np.maximum.accumulate(each_s), step_s, "right") - 1
+            known = (last >= 0) & (last < len(tokens) - 1)
+            room_s = np.where(known, prompts.token_s * tokens[last], room_s)
+            took_s = np.where(known, each_s[last], took_s)
         if eager_s:
-            room_s = np.where(step_s < eager_s, np.minimum(room_s, graph_s), room_s)
-        self.step_s: Floats = alone_s + room_s
+            ends = (step_s < eager_s) & (room_s > graph_s)
+            room_s, took_s = (
+                np.where(ends, graph_s, room_s),
+                np.where(ends, alone_s + graph_s, took_s),
+            )
+        self.step_s: Floats = took_s
         work_s = prompts.token_s * prompts.tokens[:, None]
         self.fractional: Floats = work_s / room_s
         self.count: Floats = np.ceil(self.fractional - 1e-9)

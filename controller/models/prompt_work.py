@@ -7,7 +7,7 @@ import numpy as np
 from controller.models.arrays import Floats
 from controller.models.chunked_prefill import Prompts
 from controller.models.demand import Demand
-from controller.models.step_time import StepModel
+from controller.models.step_time import TILE, StepModel
 
 WHOLE = np.array([0.5, 0.9, 1.0])  # quantiles of prompt lengths
 WHOLE_ROOM = 1.2  # batch over its mean when a whole prompt is planned
@@ -54,9 +54,16 @@ class PromptWork:
         per_s = prefill_per_s / self._mean
         decodes_s = self.decodes_s(prefill_per_s)
         graph_s, eager_s = math.inf, self._model.eager_s
+        decodes = (decodes_s - self._model.c0) / max(self._decode_s, 1e-12)
         if eager_s:
-            decodes = (decodes_s - self._model.c0) / max(self._decode_s, 1e-12)
             graph_s = max(self._model.graph_tokens - decodes, 0.0) * self._token_s
+        tiles = None
+        if self._model.tiles:
+            ends = np.arange(1.0, len(self._model.tiles) + 1) * TILE - 1 - decodes
+            factors = np.array(self._model.tiles)[ends > 0]
+            tokens: Floats = np.asarray(ends[ends > 0], dtype=np.float64)
+            alone_s = decodes_s + self._model.mixed_s
+            tiles = tokens, factors * (alone_s + self._token_s * tokens)
         return Prompts(
             self._tokens,
             self._shares,
@@ -66,6 +73,7 @@ class PromptWork:
             decodes_s,
             graph_s,
             eager_s,
+            tiles,
         )
 
     def whole_s(self, prompts: Prompts) -> Floats:

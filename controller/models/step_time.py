@@ -31,6 +31,9 @@ MIN_STEPS = 50  # eight for each of six coefficients
 # An SLA closer than this to the step of one decode leaves less than a tenth of the engine to other
 # requests and prompts, and the spread of steps takes that.
 IN_REACH = 1.1
+# GPU kernels compute whole tiles, so a step with one token more may take 20% longer. Tokens of a
+# step that have one factor, and the number of factors: under an SLA a step has 50 to 300 tokens.
+TILE, TILES = 8, 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class StepModel:
         sigma_s: root mean square of the residuals, seconds.
         tail_frac: D over the target of full load, less 1; at least 0, and 0 if there is no target.
         mixed_s: additional time of a step with any prompt token.
+        tiles: factors of steps with prompts by their tokens, ``TILE`` each; empty: all are 1.
         graph_tokens, eager_s: a step of more tokens than the CUDA graphs is launched kernel by
             kernel and takes at least ``eager_s``; 0: there is no such bound.
     """
@@ -81,6 +85,7 @@ class StepModel:
     mixed_s: float = 0.0
     graph_tokens: int = 0
     eager_s: float = 0.0
+    tiles: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, costs: Sequence[float], sigma_s: float) -> Self:
@@ -108,7 +113,9 @@ class StepModel:
         if not prefill:
             return alone_s
         least_s = self.eager_s if self.eager(decodes, prefill) else 0.0
-        return max(alone_s + self.mixed_s + self.c3 * prefill + self.c4 * context, least_s)
+        took_s = alone_s + self.mixed_s + self.c3 * prefill + self.c4 * context
+        tile = int(decodes + prefill) // TILE
+        return max(took_s * (self.tiles[tile] if tile < len(self.tiles) else 1.0), least_s)
 
     def eager(self, decodes: float, prefill: float) -> bool:
         """Whether such a step has more tokens than CUDA graphs were captured for."""

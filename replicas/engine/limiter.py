@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from controller.law.step_model import EXCEPT, FASTEST, SLOWEST, SPEED_STEPS
-from controller.models.step_time import StepModel
+from controller.models.step_time import TILE, TILES, StepModel
 from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
 
 MOST_SKIPS = 20  # steps after which a skipped decode has its turn; no longer than a stall
@@ -61,16 +61,32 @@ def prompt_room(
         context: computed tokens of the first prompt in prefill.
         speed: factor of step times over the model's.
     """
-    room_s = target_s / speed - model.mixed_s - model.c0 - model.c1 * decodes - model.c2 * kv
-    # c4/2 P^2 + (c3 + c4 context) P = room
-    linear = max(model.c3 + model.c4 * context, 1e-12)
-    room = room_s / linear
-    if model.c4 and room_s > 0:
-        # Not (sqrt - linear) / c4, which cancels if c4 is nearly 0.
-        room = 2 * room_s / (linear + (linear * linear + 2 * model.c4 * room_s) ** 0.5)
+    longest = _tile_room if model.tiles else _room
+    room = longest(model, decodes, kv, context, target_s / speed)
     if 0 < model.graph_tokens < decodes + room and target_s < model.eager_s:
         return float(model.graph_tokens - decodes)
     return room
+
+
+def _room(model: StepModel, decodes: int, kv: int, context: int, target_s: float) -> float:
+    room_s = target_s - model.mixed_s - model.c0 - model.c1 * decodes - model.c2 * kv
+    # c4/2 P^2 + (c3 + c4 context) P = room
+    linear = max(model.c3 + model.c4 * context, 1e-12)
+    if model.c4 and room_s > 0:
+        # Not (sqrt - linear) / c4, which cancels if c4 is nearly 0.
+        return 2 * room_s / (linear + (linear * linear + 2 * model.c4 * room_s) ** 0.5)
+    return room_s / linear
+
+
+def _tile_room(model: StepModel, decodes: int, kv: int, context: int, target_s: float) -> float:
+    """The same up to the first tile that takes too long."""
+    alone_s = model.c0 + model.c1 * decodes + model.c2 * kv + model.mixed_s
+    each_s, square_s, factors = model.c3 + model.c4 * context, model.c4 / 2, (*model.tiles, 1.0)
+    for tile in range(decodes // TILE, TILES):
+        end = (tile + 1) * TILE - decodes
+        if factors[tile + 1] * (alone_s + end * (each_s + end * square_s)) > target_s:
+            return min(_room(model, decodes, kv, context, target_s / factors[tile]), end - 1)
+    return _room(model, decodes, kv, context, target_s)
 
 
 class Limiter:
