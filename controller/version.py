@@ -11,7 +11,7 @@ from controller.errors import ReportError
 RELEASE = "0.2.0"  # as in pyproject.toml; a source tree shipped by Ray has no package metadata
 # Incremented with each change of reports, batching blocks or limits on the wire, or of a policy's
 # state.
-WIRE = 3
+WIRE = 4
 VERSION = f"{RELEASE}+{WIRE}"
 
 

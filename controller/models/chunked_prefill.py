@@ -42,8 +42,8 @@ class Prompts:
         decodes_s: s0 of the mean batch, seconds.
         graph_s: c3 P at the end of the CUDA graphs; infinite: no end.
         eager_s: least time of a larger step.
-        tiles: prompt tokens of a step that ends with each tile, ascending, and its time; None: it
-            grows by c3 a token.
+        tiles: prompt tokens of a step that ends with each tile, ascending, and its time; if empty,
+            it grows by c3 a token.
     """
 
     tokens: Floats
@@ -54,7 +54,7 @@ class Prompts:
     decodes_s: float
     graph_s: float = math.inf
     eager_s: float = 0.0
-    tiles: tuple[Floats, Floats] | None = None
+    tiles: tuple[Floats, Floats] = (np.zeros(0), np.zeros(0))
 
     @property
     def mean_tokens(self) -> float:
@@ -86,8 +86,8 @@ class Steps:
         graph_s, eager_s = max(prompts.graph_s, 1e-9), prompts.eager_s
         room_s = np.maximum(step_s - alone_s, 1e-9)
         took_s = alone_s + room_s
-        if prompts.tiles:
-            tokens, each_s = prompts.tiles
+        tokens, each_s = prompts.tiles
+        if len(tokens):
             # The last tile before the first one that takes longer than s.
             last = np.searchsorted(np.maximum.accumulate(each_s), step_s, "right") - 1
             known = (last >= 0) & (last < len(tokens) - 1)

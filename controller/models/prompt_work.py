@@ -57,13 +57,10 @@ class PromptWork:
         decodes = (decodes_s - self._model.c0) / max(self._decode_s, 1e-12)
         if eager_s:
             graph_s = max(self._model.graph_tokens - decodes, 0.0) * self._token_s
-        tiles = None
-        if self._model.tiles:
-            ends = np.arange(1.0, len(self._model.tiles) + 1) * TILE - 1 - decodes
-            factors = np.array(self._model.tiles)[ends > 0]
-            tokens: Floats = np.asarray(ends[ends > 0], dtype=np.float64)
-            alone_s = decodes_s + self._model.mixed_s
-            tiles = tokens, factors * (alone_s + self._token_s * tokens)
+        ends = np.arange(1.0, len(self._model.tiles) + 1) * TILE - 1 - decodes
+        factors = np.array(self._model.tiles)[ends > 0]
+        tokens: Floats = np.asarray(ends[ends > 0], dtype=np.float64)
+        alone_s = decodes_s + self._model.mixed_s
         return Prompts(
             self._tokens,
             self._shares,
@@ -73,7 +70,7 @@ class PromptWork:
             decodes_s,
             graph_s,
             eager_s,
-            tiles,
+            (tokens, factors * (alone_s + self._token_s * tokens)),
         )
 
     def whole_s(self, prompts: Prompts) -> Floats:

@@ -104,7 +104,7 @@ def test_a_table_with_a_wrong_number_is_refused(table: str, wrong: float) -> Non
 
 
 SENT = ReplicaReport, Decision, BatchLimits, BatchingConfig, _Remembered
-PINNED = 3, "e452ff8b"
+PINNED = 4, "62769404"
 PACKED = ROW_COLUMNS, survival.EDGES, histogram.LOWEST_S, histogram.PER_DECADE, histogram.BINS
 
 
