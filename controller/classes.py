@@ -99,14 +99,14 @@ class AdmissionConfig(Block):
         ge=1,
         description="most waiting requests of this or a higher priority, in addition to"
         " running ones; all priorities together: twice as many; none: twice"
-        " max_num_seqs",
+        " max_num_seqs, and no limit without classes if longest_wait_s is set or admission is not",
     )
     longest_wait_s: float | Literal["off"] | None = Field(
         None,
         description="longest predicted wait for the first token, s; longer ones are refused;"
         " off: no limit but the client's own deadline; none: 30 or 5 x ttft_ms, the"
         " longer of the two, if batching.sla is set and neither classes nor"
-        " admission is",
+        " admission is, else the TTFT target; not allowed with classes",
     )
 
     @field_validator("longest_wait_s", mode="before")

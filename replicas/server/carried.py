@@ -73,6 +73,10 @@ class Carried:
 
         processor.process_outputs, processor.propagate_error = processed, failed
 
+    def count(self) -> int:
+        """Return how many requests it continues now."""
+        return len(self._queues)
+
     async def carry_on(self, moved: Moved) -> AsyncGenerator[Any, None]:
         """``Accepted``, then lists of vLLM's ``EngineCoreOutput``, until the request ends.
 

@@ -269,16 +269,17 @@ class Failover:
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
 
-    async def watch(self, silent_s: Callable[[], float]) -> None:
+    async def watch(self, silent_s: Callable[[], float], carries: Callable[[], int]) -> None:
         """Kill an engine that has requests and answers nothing for too long.
 
         Args:
             silent_s: how long it has owed an answer.
+            carries: how many requests of other replicas it continues.
         """
         looks = 0  # two reads: this process itself may have been paused
         while self._config.hang_s is not None and not self._died.is_set():
             await asyncio.sleep(LOOK_S)
-            asked = self._client.output_processor.request_states
+            asked = self._client.output_processor.request_states or carries()
             silent = asked and not self._calls and silent_s() > self._config.hang_s
             looks = looks + 1 if silent else 0
             if looks == 2:

@@ -123,9 +123,10 @@ class BrimfulServer(LLMServer):
         client, context = self.engine._engine_client, serve.get_replica_context()
         own, peers = context.replica_id.unique_id, Peers(context)
         failover = Failover(client, settings.failover, own, peers.carry_on, peers.count)
-        self._watch_task = asyncio.create_task(failover.watch(self._link.silent_s))
-        loras = getattr(self.engine._oai_models, "lora_requests", {})
-        return failover, Carried(client, own, loras)
+        carried = Carried(client, own, getattr(self.engine._oai_models, "lora_requests", {}))
+        watch = failover.watch(self._link.silent_s, carried.count)
+        self._watch_task = asyncio.create_task(watch)
+        return failover, carried
 
     async def carry_on(self, moved: Moved) -> AsyncGenerator[Any, None]:
         """``Carried.carry_on``, for other replicas of this deployment, not for clients."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -58,9 +59,13 @@ class Fleet:
     async def others(self) -> int:
         return len(self.llms) - 1
 
-    def kill(self, name: str) -> None:
+    def kill(self, name: str, by: signal.Signals = signal.SIGKILL) -> None:
         (process,) = self.llms[name].engine_core.resources.engine_manager.processes
-        os.kill(process.pid, signal.SIGKILL)
+        os.kill(process.pid, by)
+
+    async def watch(self, name: str) -> None:
+        """Watch one that has owed an answer for long."""
+        await self.failovers[name].watch(lambda: math.inf, self.carried[name].count)
 
 
 def engine_args(model: Path, slots: int = SLOTS) -> AsyncEngineArgs:
@@ -146,8 +151,8 @@ async def test_answers_of_engines_that_die_are_those_of_one_that_does_not(tiny_l
     await until_begun(answers, BEFORE)
     fleet.kill("a")
     await until_begun(answers, 3 * BEFORE)
-    fleet.kill("b")
-    await asyncio.gather(*tasks.values())
+    fleet.kill("b", signal.SIGSTOP)  # it hangs, and has only requests of the dead one
+    await asyncio.gather(fleet.watch("b"), *tasks.values())
     for name, answer in answers.items():
         assert answer.error is None
         assert answer.tokens == alone[name].tokens, name
