@@ -42,6 +42,9 @@ FIRST_STEPS = 2
 # Factors of tiles are used if they explain this share of the residuals' variance. A factor needs so
 # many rows, and so many standard errors are taken off it.
 EXPLAINED, TILE_ROWS, TILE_ERRORS = 0.5, 2, 2.0
+# A row further from the fit tells of something else than tiles; and if more than a share of the
+# rows with prompts are, that would be taken for tiles in the others.
+TILE_MOST, TILE_NEAR = math.log(1.4), 0.95
 EAGER_STEPS = 16  # steps beyond CUDA graphs; the lower quartile of them is the launch time
 LAUNCHED = 1.15  # launch times: a longer step was limited by the card
 
@@ -146,9 +149,11 @@ class Fit:
             if turn:
                 trust[off > FOREIGN] = 0.0
             if turn >= SPEED_ROUND:  # before it, tiles would explain phases
-                usual = known & prompts & (self.speeds == 1)
-                tiles = _tile_factors(tile, residual + np.log(factor), np.where(usual, trust, 0.0))
-                factor = np.ones(len(table))
+                plain = residual + np.log(factor)
+                near = known & prompts & (self.speeds == 1) & (np.abs(plain) <= TILE_MOST)
+                tiles, factor = (), np.ones(len(table))
+                if near.sum() >= TILE_NEAR * (known & prompts).sum():
+                    tiles = _tile_factors(tile, plain, np.where(near, trust, 0.0))
                 if tiles:
                     factor = np.where(prompts, np.append(tiles, 1.0)[tile], 1.0)
         n = float(used.sum())
