@@ -42,8 +42,8 @@ FIRST_STEPS = 2
 # Factors of tiles are used if they explain this share of the residuals' variance. A factor needs so
 # many rows, and so many standard errors are taken off it.
 EXPLAINED, TILE_ROWS, TILE_ERRORS = 0.5, 2, 2.0
-# A row further from the fit tells of something else than tiles; and if more than a share of the
-# rows with prompts are, that would be taken for tiles in the others.
+# A row further from the fit, or of another speed, tells of something else than tiles. If fewer rows
+# with prompts than this share are near it, that would be taken for tiles in the others.
 TILE_MOST, TILE_NEAR = math.log(1.4), 0.95
 EAGER_STEPS = 16  # steps beyond CUDA graphs; the lower quartile of them is the launch time
 LAUNCHED = 1.15  # launch times: a longer step was limited by the card

@@ -175,11 +175,11 @@ def test_steps_with_images_tell_nothing_of_the_others(seed: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("cv", "images"), [(0, 0), (0.02, 0), (0.02, 0.02), (0.3, 0), (0.02, 0.1)])
+@pytest.mark.parametrize(("cv", "images"), [(0, 0), (0.02, 0), (0.02, 0.02), (0.1, 0), (0.02, 0.1)])
 def test_a_step_ends_before_the_tile_that_takes_too_long(cv: float, images: float) -> None:
     """From 128 tokens on a step takes a fifth more, as on an A100.
 
-    Noise of 30% hides that, and so does an encoder in one step of ten (decision 50).
+    Noise of 10% hides that, and so does an encoder in one step of ten (decision 50).
     """
     model, draw, steps = ENGINES["a large model"][0], np.random.default_rng(3), []
     for _ in range(600):
@@ -189,7 +189,7 @@ def test_a_step_ends_before_the_tile_that_takes_too_long(cv: float, images: floa
         took_s += 0.08 if draw.random() < images else 0.0
         steps.append(StepSample(decodes, 300 * decodes, prompt, 0, max(took_s, 0.001)))
     found = Fit(seen_rows(steps), guess(0.05), GUESS_STEPS, 0).model
-    if cv > 0.1 or images > 0.05:
+    if cv > 0.05 or images > 0.05:
         assert found.tiles == ()
         return
     target_s = model.predict_s(10, 3000, 140, 0)

@@ -63,9 +63,9 @@ class Fleet:
         (process,) = self.llms[name].engine_core.resources.engine_manager.processes
         os.kill(process.pid, by)
 
-    async def watch(self, name: str) -> None:
-        """Watch one that has owed an answer for long."""
-        await self.failovers[name].watch(lambda: math.inf, self.carried[name].count)
+    async def watch(self, name: str, silent_s: float) -> None:
+        """Watch one that has owed an answer for so long."""
+        await self.failovers[name].watch(lambda: silent_s, self.carried[name].count)
 
 
 def engine_args(model: Path, slots: int = SLOTS) -> AsyncEngineArgs:
@@ -152,7 +152,9 @@ async def test_answers_of_engines_that_die_are_those_of_one_that_does_not(tiny_l
     fleet.kill("a")
     await until_begun(answers, 3 * BEFORE)
     fleet.kill("b", signal.SIGSTOP)  # it hangs, and has only requests of the dead one
-    await asyncio.gather(fleet.watch("b"), *tasks.values())
+    spared = asyncio.create_task(fleet.watch("c", 0.0))
+    await asyncio.gather(fleet.watch("b", math.inf), *tasks.values())
+    spared.cancel()
     for name, answer in answers.items():
         assert answer.error is None
         assert answer.tokens == alone[name].tokens, name
