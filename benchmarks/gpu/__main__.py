@@ -90,6 +90,8 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
         steps.write_text(json.dumps([[(*s.features, s.duration_s) for s in one] for one in cells]))
         print(f"{len(cells[0])} cells, {part.left_s:.0f} s left of their part", flush=True)
     samples, alone = ([StepSample(*s) for s in one] for one in json.loads(steps.read_text()))
+    if not samples:
+        raise SystemExit(f"--budget-s {args.budget_s:g} left no time for step times: allow more")
     launch = fit_launch(alone, engine.graph_tokens)
     samples = bound_by_card(samples, launch)
     fitted, judged = held_out(samples)
