@@ -127,7 +127,10 @@ async def until_begun(answers: dict[str, Answer], tokens: int, count: int = SLOT
         await asyncio.sleep(0.005)
 
 
-async def test_answers_of_engines_that_die_are_those_of_one_that_does_not(tiny_llama: Path) -> None:
+async def test_answers_of_engines_that_die_are_those_of_one_that_does_not(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replicas.server.failover.LOOK_S", 0.05)
     fleet = Fleet({name: started(engine_args(tiny_llama)) for name in "abc"})
     kinds: Kinds = {
         "plain": {},
